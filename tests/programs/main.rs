@@ -18,6 +18,7 @@ mod ray;
 mod record;
 mod supply;
 mod traffic;
+mod tune;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {
@@ -40,5 +41,6 @@ fn what_ran_on_io_uring_runs_on_epoll_too() {
         "python_package::",
         "ray::",
         "supply::",
+        "tune::",
     ]);
 }

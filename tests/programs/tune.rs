@@ -1,0 +1,432 @@
+//! `nereid tune` as a user starts it. The models sleep as long for a batch as for one request, so that batches and
+//! instances give many times the throughput, whatever else the host does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+use nereid_test_support::http::Peer;
+use nereid_test_support::python::Python;
+use nereid_test_support::repository::{Pair, Repository};
+use nereid_test_support::server::{PATIENCE, Server, run_to_end, signal};
+use nereid_test_support::variant::usual;
+
+/// Sleeps 5 ms for each execution.
+const SLEEPS: &str = r#"parameters { key: "execute_delay_ms" value { string_value: "5" } }"#;
+/// A small space: with and without the batcher, with one instance and with four.
+const SMALL: [&str; 4] = [
+    "--set=max_queue_delay_microseconds=0",
+    "--set=max_batch_size=8",
+    "--set=instances=1,4",
+    "--set=preferred_batch_size=default",
+];
+
+fn sleeping() -> Repository {
+    let repository = Repository::new();
+    repository.identity_of("identity", "m", 8, &[Pair::new("FP32", "4")], SLEEPS);
+    repository
+}
+
+/// Names, contents and times of all files and directories.
+fn snapshot(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, Option<SystemTime>)> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(path) = left.pop() {
+        for entry in fs::read_dir(&path).expect("a directory").flatten() {
+            let path = entry.path();
+            let modified = entry.metadata().expect("a file").modified().ok();
+            match path.is_dir() {
+                true => {
+                    found.insert(path.clone(), (Vec::new(), modified));
+                    left.push(path);
+                }
+                false => {
+                    found.insert(path.clone(), (fs::read(&path).expect("a file that can be read"), modified));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A directory for the report, beside the repository.
+fn report_of(repository: &Repository) -> PathBuf {
+    repository.path().with_extension("report")
+}
+
+fn words(repository: &Path, models: &str, more: &[&str], flags: &[&str]) -> Vec<String> {
+    let variant = usual();
+    let mut words = vec!["tune".to_owned(), models.to_owned()];
+    words.push(format!("--model-repository={}", repository.display()));
+    words.extend(more.iter().map(|word| (*word).to_owned()));
+    words.push("--".to_owned());
+    words.push(format!("--io-engine={}", variant.io_engine));
+    words.push(format!("--io-cores={}", variant.io_cores));
+    words.extend(flags.iter().map(|word| (*word).to_owned()));
+    words
+}
+
+/// The exit code, the result, and what was said on stderr.
+fn tune(repository: &Repository, models: &str, more: &[&str], flags: &[&str]) -> (Option<i32>, Value, String) {
+    let more = [&["--json"][..], more].concat();
+    let words = words(repository.path(), models, &more, flags);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (status, out, errors) = run_to_end(&words);
+    (status.code(), serde_json::from_str(&out).unwrap_or_default(), errors)
+}
+
+/// Scratch servers of this repository that are still there.
+fn servers(repository: &Path) -> Vec<String> {
+    let place = format!("--model-repository={}", repository.display());
+    let entries = fs::read_dir("/proc").expect("processes").flatten();
+    let lines = entries.filter_map(|entry| {
+        let words = fs::read(entry.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&words).replace('\0', " "))
+    });
+    lines.filter(|line| line.contains("serve-for-tune") && line.contains(&place)).collect()
+}
+
+/// Whether something better was found. On a host that is so busy that the budget ended before the last comparison, there
+/// is nothing to find.
+fn is_found(code: Option<i32>, result: &Value, errors: &str) -> bool {
+    let is_cut = code == Some(3) && result["ended_early"].is_string();
+    assert!(code == Some(0) || is_cut, "{code:?}: {result:#} {errors}");
+    !is_cut
+}
+
+fn points(result: &Value) -> &[Value] {
+    result["points"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[test]
+fn a_slow_model_gets_batches_and_instances() {
+    let repository = sleeping();
+    let report = report_of(&repository);
+    let before = snapshot(repository.path());
+    let directory = format!("--report={}", report.display());
+    let (code, result, errors) = tune(&repository, "m", &[&SMALL[..], &["--budget=6", &directory]].concat(), &[]);
+    assert_eq!(code, Some(0), "{result:#} {errors}");
+    assert_eq!(
+        (&result["format"], &result["version"], &result["verdict"]),
+        (&"nereid-tune".into(), &1.into(), &"better".into())
+    );
+    assert!(result["gain"]["low"].as_f64().is_some_and(|low| low > 1.01), "{result:#}");
+    let diff = result["recommendations"][0]["diff"].as_str().expect("a diff");
+    assert!(diff.contains("+dynamic_batching {") || diff.contains("+  count: 4"), "{diff}");
+    assert!(!result.to_string().contains("KIND_GPU"));
+    let all = points(&result);
+    assert!(all.len() >= 3, "{result:#}");
+    assert!(all[0]["changes"].as_object().is_some_and(serde_json::Map::is_empty), "the present one comes first");
+    for point in all.iter().filter(|point| point["failure"].is_null()) {
+        let figures = &point["figures"];
+        for name in ["throughput", "p50_ms", "p99_ms", "p99_9_ms", "memory_bytes"] {
+            assert!(figures[name].as_f64().is_some_and(|value| value > 0.0), "{name}: {point:#}");
+        }
+        assert!(figures["cpu_seconds_per_request"].is_number() && figures["failed"] == 0, "{point:#}");
+        let spans = &point["models"][0]["spans"][0];
+        assert!(spans["compute_infer_us"].as_f64().is_some_and(|us| us >= 4000.0), "{point:#}");
+    }
+    let written: Value = serde_json::from_slice(&fs::read(report.join("tune.json")).expect("tune.json")).expect("JSON");
+    assert_eq!(written["points"], result["points"]);
+    let page = fs::read_to_string(report.join("report.html")).expect("report.html");
+    assert!(page.contains("<svg ") && page.contains("prefers-color-scheme") && page.contains("Pareto front"));
+    let without_names = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for foreign in ["http://", "https://", "<script", "<link", "@import", "url("] {
+        assert!(!without_names.contains(foreign), "{foreign}");
+    }
+    let csv = fs::read_to_string(report.join("points.csv")).expect("points.csv");
+    assert!(csv.starts_with("model_name,batch_size,concurrency,model_config_path,instance_group,max_batch_size,"));
+    assert_eq!(csv.lines().count(), 1 + all.len());
+    let fragment = fs::read_to_string(report.join("m/config.pbtxt")).expect("a fragment");
+    assert!(fragment.contains("dynamic_batching {") || fragment.contains("instance_group {"), "{fragment}");
+    assert_eq!(snapshot(repository.path()), before, "the repository is only read");
+    assert!(servers(repository.path()).is_empty());
+    let _ = fs::remove_dir_all(report);
+}
+
+#[test]
+fn the_summary_has_a_table_a_diff_and_a_reason() {
+    let repository = sleeping();
+    let more = [&SMALL[..], &["--budget=3", "--search=exhaustive"]].concat();
+    let words = words(repository.path(), "m", &more, &[]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (status, out, errors) = run_to_end(&words);
+    assert_eq!(status.code(), Some(0), "{out} {errors}");
+    for part in ["requests/s", "p99 ms", "+++ m/config.pbtxt", "the limit is now", "Expected gain in throughput: +"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(errors.contains("#1 present configuration"), "{errors}");
+}
+
+#[test]
+fn a_goal_that_nothing_meets_has_its_own_exit_code() {
+    let repository = sleeping();
+    let slo = ["--slo=p99=0.01", "--budget=3", "--set=instances=1,2", "--set=max_batch_size=8"];
+    let (code, result, errors) = tune(&repository, "m", &slo, &[]);
+    assert_eq!((code, &result["verdict"]), (Some(4), &"limits not met".into()), "{result:#} {errors}");
+    let words = words(repository.path(), "m", &slo, &[]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (status, out, _) = run_to_end(&words);
+    assert_eq!(status.code(), Some(4));
+    assert!(out.contains("No configuration keeps the limits") && out.contains("Capacity within the limits: "), "{out}");
+    // Ten times what four instances without batches can do; the capacity is told.
+    let rate = ["--rate=8000", "--slo=p99=200", "--budget=4", "--set=max_queue_delay_microseconds=off"];
+    let limited = [&rate[..], &["--set=instances=1,4", "--set=preferred_batch_size=default"]].concat();
+    let (code, result, errors) = tune(&repository, "m", &limited, &[]);
+    assert_eq!(code, Some(4), "{result:#} {errors}");
+    assert!(points(&result).iter().any(|point| point["rate"].as_f64() == Some(8000.0)), "{result:#}");
+}
+
+#[test]
+fn the_models_of_an_ensemble_are_tuned() {
+    let repository = Repository::new();
+    for part in ["a", "b"] {
+        repository.identity_of("identity", part, 8, &[Pair::new("FP32", "4")], SLEEPS);
+    }
+    let step = |model: &str, reads: &str, writes: &str| {
+        format!(
+            "step {{ model_name: \"{model}\" model_version: -1 input_map {{ key: \"INPUT0\" value: \"{reads}\" }} \
+             output_map {{ key: \"OUTPUT0\" value: \"{writes}\" }} }} "
+        )
+    };
+    let outer = |name: &str, steps: &str| {
+        format!(
+            "name: \"{name}\" platform: \"ensemble\" max_batch_size: 4 \
+             input {{ name: \"INPUT0\" data_type: TYPE_FP32 dims: [ 4 ] }} \
+             output {{ name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ 4 ] }} ensemble_scheduling {{ {steps} }}"
+        )
+    };
+    repository.model("inner", &outer("inner", &step("b", "INPUT0", "OUTPUT0")));
+    repository.model("e", &outer("e", &(step("a", "INPUT0", "X") + &step("inner", "X", "OUTPUT0"))));
+    let (code, result, errors) = tune(&repository, "e", &[&SMALL[..], &["--budget=6"]].concat(), &[]);
+    assert_eq!(code, Some(0), "{result:#} {errors}");
+    assert_eq!(result["tuned"], serde_json::json!(["a", "b"]));
+    let names: Vec<&str> =
+        result["space"].as_array().expect("fields").iter().filter_map(|field| field["name"].as_str()).collect();
+    assert!(names.contains(&"a/instances") && names.contains(&"b/instances"), "{names:?}");
+    assert!(result["recommendations"].as_array().is_some_and(|all| !all.is_empty()), "{result:#}");
+    assert!(servers(repository.path()).is_empty());
+}
+
+#[test]
+fn two_models_are_tuned_together() {
+    let repository = sleeping();
+    repository.identity_of("identity", "n", 8, &[Pair::new("FP32", "4")], SLEEPS);
+    let more = [&SMALL[..], &["--budget=6", "--weights=2,1"]].concat();
+    let (code, result, errors) = tune(&repository, "m,n", &more, &[]);
+    assert_eq!(code, Some(0), "{result:#} {errors}");
+    assert_eq!(result["tuned"], serde_json::json!(["m", "n"]));
+    for point in points(&result) {
+        assert_eq!(point["models"].as_array().map(Vec::len), Some(2), "{point:#}");
+    }
+}
+
+#[test]
+fn instances_of_python_models_are_processes() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    let config = r#"
+        backend: "python"
+        max_batch_size: 8
+        input { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] }
+        output { name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] }
+        instance_group [ { count: 1 kind: KIND_CPU } ]
+    "#;
+    let model = r#"
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.02)
+        inputs = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for array in inputs]
+"#;
+    repository.model("sleepy", config);
+    repository.file("sleepy/1/model.py", model);
+    let before = snapshot(repository.path());
+    let interpreter = format!("--backend-config=python,interpreter={}", python.interpreter().display());
+    let more = [&SMALL[..], &["--budget=8"]].concat();
+    let (code, result, errors) = tune(&repository, "sleepy", &more, &[&interpreter]);
+    assert_eq!(code, Some(0), "{result:#} {errors}");
+    assert_eq!(snapshot(repository.path()), before, "nothing is written, compiled modules neither");
+    assert!(servers(repository.path()).is_empty());
+}
+
+#[test]
+fn what_fails_is_a_point_and_the_run_goes_on() {
+    let repository = sleeping();
+    // The backend refuses a delay that is no number.
+    let more = ["--set=parameters.execute_delay_ms=1,none", "--set=instances=1", "--set=max_batch_size=8"];
+    let fixed = ["--set=max_queue_delay_microseconds=off", "--set=preferred_batch_size=default", "--budget=3"];
+    let (code, result, errors) = tune(&repository, "m", &[&more[..], &fixed, &["--search=exhaustive"]].concat(), &[]);
+    assert_eq!(code, Some(0), "{result:#} {errors}");
+    let failures: Vec<&str> = points(&result).iter().filter_map(|point| point["failure"].as_str()).collect();
+    assert!(matches!(failures.as_slice(), [one] if one.contains("does not load")), "{failures:?}");
+    assert!(result["recommendations"][0]["diff"].as_str().is_some_and(|diff| diff.contains("execute_delay_ms")));
+}
+
+#[test]
+fn memory_has_a_limit() {
+    let repository = sleeping();
+    let limits = ["--max-memory=1M", "--budget=3"];
+    let (code, _, errors) = tune(&repository, "m", &[&SMALL[..], &limits].concat(), &[]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("does not fit: it has ") && errors.contains("1 MiB are allowed"), "{errors}");
+}
+
+#[test]
+fn a_run_that_is_interrupted_can_go_on() {
+    let repository = sleeping();
+    let report = report_of(&repository);
+    let directory = format!("--report={}", report.display());
+    let more = ["--budget=600", "--search=exhaustive", directory.as_str()];
+    let words = words(repository.path(), "m", &more, &[]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nereid"))
+        .args(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nereid tune starts");
+    let began = Instant::now();
+    let file = report.join("tune.json");
+    let read = || -> Value { serde_json::from_slice(&fs::read(&file).unwrap_or_default()).unwrap_or_default() };
+    while points(&read()).len() < 2 {
+        assert!(began.elapsed() < PATIENCE && child.try_wait().expect("its state").is_none(), "no points come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().expect("its end");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(servers(repository.path()).is_empty());
+    let kept = read();
+    assert_eq!(kept["verdict"], "interrupted");
+    assert!(points(&kept).len() >= 2);
+    // The same with an end in sight: what is there is taken from the file.
+    let resume = format!("--resume={}", file.display());
+    let (code, result, errors) = tune(&repository, "m", &[&resume, "--budget=4", "--search=quick"], &[]);
+    assert!(matches!(code, Some(0 | 3)), "{code:?} {result:#} {errors}");
+    same_bursts(&kept, &result);
+    let (code, _, errors) = tune(&repository, "m", &[&resume, "--seed=2"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("measured of something else: seed: 1 then, 2 now; run without --resume"), "{errors}");
+    let _ = fs::remove_dir_all(report);
+}
+
+/// The points that both have begin with the same bursts.
+fn same_bursts(before: &Value, after: &Value) {
+    let mut shared = 0;
+    for point in points(after) {
+        let same = |other: &&Value| other["changes"] == point["changes"] && other["load"] == point["load"];
+        let Some(earlier) = points(before).iter().find(same) else { continue };
+        let (one, other) = (earlier["burst_seconds"].as_array(), point["burst_seconds"].as_array());
+        let (one, other) = (one.expect("bursts"), other.expect("bursts"));
+        let common = one.len().min(other.len());
+        assert_eq!(one[..common], other[..common], "{point:#}");
+        shared += common;
+    }
+    assert!(shared > 0, "nothing was taken from the file");
+}
+
+#[test]
+fn a_run_that_is_over_measures_nothing_again() {
+    let repository = sleeping();
+    let report = report_of(&repository);
+    let directory = format!("--report={}", report.display());
+    let more = [&SMALL[..], &["--budget=6"]].concat();
+    let (code, first, errors) = tune(&repository, "m", &[&more[..], &[&directory]].concat(), &[]);
+    assert_eq!(code, Some(0), "{first:#} {errors}");
+    let resume = format!("--resume={}", report.join("tune.json").display());
+    let (_, second, errors) = tune(&repository, "m", &[&more[..], &[&resume]].concat(), &[]);
+    same_bursts(&first, &second);
+    let measured = |result: &Value| result["bursts_measured"].as_u64().unwrap_or(u64::MAX);
+    // A start that takes less time than the first one leaves time for pairs that there was none for.
+    assert!(measured(&second) * 2 <= measured(&first), "{} of {}: {errors}", measured(&second), measured(&first));
+    repository.file("m/config.pbtxt", fs::read(repository.path().join("m/config.pbtxt")).expect("a file"));
+    let (code, _, errors) = tune(&repository, "m", &[&more[..], &[&resume]].concat(), &[]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("model files of 'm'"), "{errors}");
+    let _ = fs::remove_dir_all(report);
+}
+
+#[test]
+fn recorded_requests_are_the_load() {
+    let repository = Repository::new();
+    repository.identity_of("identity", "m", 8, &[Pair::new("FP32", "-1")], SLEEPS);
+    let file = repository.path().with_extension("recording");
+    let _ = fs::remove_file(&file);
+    let record = format!("--record={}", file.display());
+    let server = Server::start(usual(), repository.path(), &[&record, "--record-data=true"]);
+    let mut peer = Peer::connect(server.http);
+    for size in [1, 3] {
+        let data = vec!["0.5"; size].join(",");
+        let body =
+            format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"FP32","shape":[1,{size}],"data":[{data}]}}]}}"#);
+        assert_eq!(peer.post("/v2/models/m/infer", &[], body.as_bytes()).status, 200);
+    }
+    let sample = "nereid_recorded_requests_total{outcome=\"written\"} 2\n";
+    server.wait_until(sample, || Peer::connect(server.metrics).get("/metrics").text().contains(sample));
+    server.stop();
+    // Without it, the open dimension has no size.
+    let (code, _, errors) = tune(&repository, "m", &SMALL, &[]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("dimension 0 of input 'INPUT0' ([-1])"), "{errors}");
+    assert!(errors.contains("--shape INPUT0:<size>"), "{errors}");
+    let recording = format!("--recording={}", file.display());
+    let (code, result, errors) = tune(&repository, "m", &[&SMALL[..], &[&recording, "--budget=4"]].concat(), &[]);
+    assert_eq!(code, Some(0), "{result:#} {errors}");
+    let _ = fs::remove_file(file);
+}
+
+#[test]
+fn mistakes_have_exit_code_2_and_a_next_step() {
+    let repository = sleeping();
+    for (models, more, part) in [
+        ("m", "--budgt=3", "did you mean '--budget'?"),
+        ("absent", "--budget=3", "model 'absent' does not load as it is"),
+        ("m", "--set=instancs=3", "there is no field 'instancs'"),
+        ("m", "--shape=X:1", "no model has this input; the inputs are INPUT0"),
+        ("m", "--resume=/nowhere", "run without --resume"),
+        ("m", "--recording=/nowhere", "/nowhere"),
+    ] {
+        let (code, _, errors) = tune(&repository, models, &[more], &[]);
+        assert_eq!(code, Some(2), "{more}: {errors}");
+        assert!(errors.contains(part), "{more}: {errors}");
+    }
+    let (code, _, errors) = tune(&repository, "m", &["--budget=3"], &["--no-such-flag=1"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("the scratch server ended before it was ready"), "{errors}");
+    assert!(servers(repository.path()).is_empty());
+}
+
+/// A tuner that is killed takes its server with it.
+#[test]
+fn the_server_ends_with_the_tuner() {
+    let repository = sleeping();
+    let words = words(repository.path(), "m", &["--budget=600"], &[]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nereid"))
+        .args(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nereid tune starts");
+    let began = Instant::now();
+    while servers(repository.path()).is_empty() {
+        assert!(began.elapsed() < PATIENCE && child.try_wait().expect("its state").is_none(), "no server comes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().expect("kill it");
+    child.wait().expect("its end");
+    while !servers(repository.path()).is_empty() {
+        assert!(began.elapsed() < PATIENCE, "the server stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

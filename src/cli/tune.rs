@@ -1,7 +1,7 @@
 //! `nereid tune`: finds the configuration with which models serve a load best, on a server of its own.
 //!
-//! This module reads flags and prints; [`nereid_tune`] searches and measures. The scratch server is this program under a
-//! subcommand that only the tuner calls, so that it ends with the tuner, however that ends.
+//! This module reads flags and prints; [`nereid_tune`] searches and measures. The scratch server is this program under
+//! a subcommand that only the tuner calls, so that it ends with the tuner, however that ends.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -43,8 +43,8 @@ pub const USAGE: &str = "\
 Usage: nereid tune <model>[,<model>…] --model-repository=<directory> [options] [-- <flags of the server>]
 
 Finds the configuration with which the models serve a load best: instances, largest batch, delay of the dynamic batcher,
-preferred batch sizes, threads of ONNX Runtime, and --run-to-completion. Starts a server of its own on free ports of this
-machine, changes configurations by load requests, and measures each with the load generator of `nereid perf`. The
+preferred batch sizes, threads of ONNX Runtime, and --run-to-completion. Starts a server of its own on free ports of
+this machine, changes configurations by load requests, and measures each with the load generator of `nereid perf`. The
 repository is only read. Of an ensemble, the models that it is made of are tuned.
 
   --model-repository=<directory>

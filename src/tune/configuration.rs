@@ -1,7 +1,8 @@
 //! The configuration of a model: what a choice makes of it, and how that differs from the present one.
 //!
 //! The server gives the configuration as JSON, completed and with all defaults. A choice changes some fields of it; the
-//! result is the override of a load request. What the user gets is a fragment of `config.pbtxt` with these fields alone.
+//! result is the override of a load request. What the user gets is a fragment of `config.pbtxt` with these fields
+//! alone.
 
 use std::fmt::Write;
 

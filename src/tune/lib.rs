@@ -5,7 +5,7 @@
 //! override of a load request. The search sees a [`Measure`] alone, so that tests run it on simulated models.
 //!
 //! ```text
-//! Plan ─► run: ScratchServer, traffic, Space ─► search (race | exhaustive | quick) ─► Measure ─► confirmation ─► Outcome
+//! Plan ─► run: ScratchServer, traffic, Space ─► search (race | exhaustive | quick) ─► Measure ─► pairs ─► Outcome
 //!                                                                 │
 //!                                        Measurer: load request, nereid_perf, /proc ─► Point ─► tune.json
 //! ```

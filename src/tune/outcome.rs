@@ -53,15 +53,24 @@ pub struct Capacity {
     pub p99_ms: Option<f64>,
 }
 
+/// What is known before anything is measured.
+#[derive(Debug)]
+pub struct RunFacts {
+    pub machine: Machine,
+    pub began_unix_ns: u64,
+    /// What measurements depend on beside the choice.
+    pub identity: Value,
+    /// Delays of each model.
+    pub ladders: BTreeMap<String, Vec<u64>>,
+    /// Of each model.
+    pub executions_us: BTreeMap<String, f64>,
+}
+
 #[derive(Debug)]
 pub struct Outcome {
     pub plan: Plan,
-    pub machine: Machine,
-    pub began_unix_ns: u64,
+    pub facts: RunFacts,
     pub seconds: f64,
-    pub identity: Value,
-    pub ladders: BTreeMap<String, Vec<u64>>,
-    pub executions_us: BTreeMap<String, f64>,
     pub tuned: Vec<ModelFacts>,
     pub space: Space,
     /// Choices of the whole space.
@@ -115,7 +124,8 @@ pub fn why(baseline: &Point, best: &Point, cores: usize) -> String {
     let mut causes = Vec::new();
     if batch_after > batch_before * 1.3 {
         causes.push(format!(
-            "executions of {batch_after:.1} requests in the mean, before {batch_before:.1}, share what an execution costs"
+            "executions of {batch_after:.1} requests in the mean, before {batch_before:.1}, share what an execution \
+             costs"
         ));
     }
     if queue > compute && best.cores_used() > baseline.cores_used() * 1.2 {

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::TuneError;
 use super::configuration::ModelFacts;
 use super::goal::Objective;
 use super::identity;
 use super::interrupt::Interrupt;
 use super::measurer::{Bench, Measurer};
-use super::outcome::{Capacity, Outcome, Recommendation, Verdict, why};
-use super::plan::{LoadRule, Plan};
+use super::outcome::{Capacity, Outcome, Recommendation, RunFacts, Verdict, why};
+use super::plan::{LoadRule, Plan, Search};
 use super::point::Point;
 use super::report::json;
 use super::resume::{self, Earlier};
@@ -31,6 +33,8 @@ const DELAY_US_MAX: f64 = 100_000.0;
 const DELAY_US_MIN: f64 = 50.0;
 /// Of the probe: requests in flight.
 const PROBE_CONCURRENCY: usize = 2;
+/// Open files of the load generator, and of the server.
+const FILES_WANTED: u64 = 16_384;
 pub const FILE: &str = "tune.json";
 
 /// Tunes. `tell` is called after each burst with what is known of its point.
@@ -45,6 +49,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&Point, &Space)) -> Result<Outcome,
             source,
         })?;
     }
+    raise_file_limit();
     // Dropped last: the server writes its log there.
     let directory = ScratchDirectory::make()?;
     let server_plan = ServerPlan {
@@ -88,12 +93,8 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&Point, &Space)) -> Result<Outcome,
     let bench = setup.bench(&space, &targets, &tuned, &traffic);
     let mut outcome = Outcome {
         plan: plan.clone(),
-        machine,
-        began_unix_ns,
+        facts: RunFacts { machine, began_unix_ns, identity, ladders, executions_us },
         seconds: 0.0,
-        identity,
-        ladders,
-        executions_us,
         tuned: tuned.clone(),
         space: space.clone(),
         choices,
@@ -139,6 +140,16 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&Point, &Space)) -> Result<Outcome,
             Err(TuneError::System { what: directory.join(FILE).display().to_string(), source })
         }
         _ => Ok(outcome),
+    }
+}
+
+/// Over HTTP each request in flight has a connection, and shells often allow a thousand files. The server inherits it.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(FILES_WANTED, |most| most.min(FILES_WANTED));
+    if limit.current.is_some_and(|current| current < most) {
+        // Without it, loads with many requests at a time fail, and say so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
     }
 }
 
@@ -354,6 +365,9 @@ fn conclude(outcome: &mut Outcome, found: &Found, numbers: [Option<usize>; 2]) -
     outcome.ended_early = match &found.stopped {
         Some(Stop::Budget) => Some("the budget was over before the last comparison; give a longer one".to_owned()),
         Some(Stop::Interrupted) => Some("interrupted".to_owned()),
+        _ if outcome.plan.search == Search::Exhaustive && found.tried < outcome.choices => {
+            Some("the budget was over before every combination was measured; give a longer one".to_owned())
+        }
         _ => None,
     };
     if outcome.verdict == Verdict::Better {
@@ -375,7 +389,7 @@ fn conclude(outcome: &mut Outcome, found: &Found, numbers: [Option<usize>; 2]) -
         outcome.server_flag = value.map(|value| format!("--run-to-completion={value}"));
         let pair = (outcome.point(outcome.baseline), outcome.point(outcome.best));
         if let (Some(baseline), Some(best)) = pair {
-            outcome.why = why(baseline, best, outcome.machine.cores);
+            outcome.why = why(baseline, best, outcome.facts.machine.cores);
         }
     }
     Ok(())

@@ -367,7 +367,8 @@ fn confirm(course: &mut Course<'_>, baseline: &Choice, best: &Choice, found: &mu
     found.gain = if pairs.len() >= PAIRS_MIN { paired_gain(&pairs) } else { None };
     let gains = found.gain.is_some_and(|gain| gain.low > 1.0 + GAIN_MIN);
     // What keeps the limits is better than what does not, whatever its value.
-    found.is_better = found.best.fits() && (gains || !found.baseline.fits());
+    let is_kept_by_best_alone = found.baseline.failure.is_none() && !found.baseline.fits();
+    found.is_better = found.best.fits() && (gains || is_kept_by_best_alone);
     Ok(())
 }
 

@@ -129,6 +129,8 @@ impl ScratchServer {
             "--allow-metrics=false",
             "--allow-http=true",
             "--allow-grpc=true",
+            // The ports are read from the log.
+            "--log-info=true",
             "--exit-timeout-secs=5",
         ]);
         command.args(&plan.more);

@@ -1,8 +1,8 @@
 //! The requests of each model: made from its metadata as `nereid perf` makes them, or those of a recording.
 //!
-//! Of a recording the contents, or where it has none made contents of the recorded shapes, the requested outputs and the
-//! share of each model are used; not its times, headers and ids. So all candidates get the same requests in the same
-//! order, at the load that the plan says.
+//! Of a recording the contents, or where it has none made contents of the recorded shapes, the requested outputs and
+//! the share of each model are used; not its times, headers and ids. So all candidates get the same requests in the
+//! same order, at the load that the plan says.
 
 use std::collections::BTreeMap;
 use std::path::Path;

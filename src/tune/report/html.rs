@@ -48,7 +48,7 @@ fn facts(outcome: &Outcome, page: &mut String) {
         ("Points", format!("{} of {} configurations", outcome.points.len(), outcome.choices)),
         ("Time", format!("{:.0} s", outcome.seconds)),
         ("Seed", plan.seed.to_string()),
-        ("Machine", outcome.machine.line()),
+        ("Machine", outcome.facts.machine.line()),
     ];
     if let Some(measured) = outcome.gain {
         list.insert(2, ("Gain", gain(measured)));

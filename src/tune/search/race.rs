@@ -1,9 +1,9 @@
 //! Racing: goes along one field after the other, from the best choice so far, as long as that is a gain.
 //!
-//! A candidate gets one burst, and further ones only while its interval overlaps that of the best choice. Passes over all
-//! fields go on until one of them brings nothing new, because fields depend on each other: more instances need other
-//! batches. Where several models have a field, all of them move together first: of two equal models in a row, a better
-//! one alone is no gain.
+//! A candidate gets one burst, and further ones only while its interval overlaps that of the best choice. Passes over
+//! all fields go on until one of them brings nothing new, because fields depend on each other: more instances need
+//! other batches. Where several models have a field, all of them move together first: of two equal models in a row, a
+//! better one alone is no gain.
 
 use super::{Contest, Course, Phase, Stop};
 use crate::space::Choice;

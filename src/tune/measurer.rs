@@ -11,6 +11,7 @@ use super::configuration::ModelFacts;
 use super::goal::{Goal, Reference};
 use super::interrupt::Interrupt;
 use super::point::{ModelFigures, Point, SLICES, Spans};
+use super::process::{Usage, usage};
 use super::search::{Burst, Measure, Phase, Stop};
 use super::server::{CallFailure, ScratchDirectory, ScratchServer, ServerPlan};
 use super::space::{Choice, FieldKind, Level, Space};
@@ -33,6 +34,7 @@ const REQUESTS_OF_SLICE: f64 = 20.0;
 const CONCURRENCY_MAX: u64 = 1024;
 /// The longest time that a load request, or a call, may take.
 const LOAD_MAX: Duration = Duration::from_secs(300);
+const LOAD_MIN: Duration = Duration::from_secs(10);
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// By how much a run may be longer than a quarter more than its budget.
 const GRACE: Duration = Duration::from_secs(10);
@@ -92,17 +94,37 @@ pub fn slice_of(budget: Duration) -> Duration {
     budget.div_f64(SLICES_OF_BUDGET).clamp(SLICE_MIN, Duration::from_millis(1000))
 }
 
-/// Ends a load when the run shall end, or when what is in flight takes too long behind the last slice.
+/// Ends a load when the run shall end, or when what is in flight takes too long behind the last slice. Reads what the
+/// server uses at both ends of the slices.
 struct Watch<'a> {
     interrupt: &'a Interrupt,
     deadline: Instant,
     drain_max: Duration,
     is_drained: bool,
+    /// The server; several loads at a time have one watch that reads.
+    pid: Option<u32>,
+    began: Option<(Instant, Usage)>,
+    ended: Option<(Instant, Usage)>,
+}
+
+impl Watch<'_> {
+    /// Seconds between both ends, CPU seconds in them, and the memory at the end.
+    fn used(&self) -> Option<(f64, f64, u64)> {
+        let ((began, before), (ended, after)) = (self.began?, self.ended?);
+        let seconds = ended.saturating_duration_since(began).as_secs_f64();
+        Some((seconds, (after.cpu_seconds - before.cpu_seconds).max(0.0), after.rss_bytes))
+    }
 }
 
 impl Progress for Watch<'_> {
     fn step(&mut self, step: Step) {
         self.is_drained |= step.stage == Stage::Drain && step.elapsed > self.drain_max;
+        let Some(pid) = self.pid.filter(|_| step.done >= 1.0) else { return };
+        match step.stage {
+            Stage::WarmUp => self.began = Some((Instant::now(), usage(pid))),
+            Stage::Trial(_) => self.ended = Some((Instant::now(), usage(pid))),
+            Stage::Drain => {}
+        }
     }
 
     fn stop_wanted(&mut self) -> bool {
@@ -303,6 +325,8 @@ impl<'a> Measurer<'a> {
         self.start(choice)?;
         let (interrupt, space) = (self.bench.interrupt, self.bench.space);
         let Some(mut server) = self.server.take() else { return Err(Left::Failed("no scratch server".to_owned())) };
+        // A load that takes longer than the rest of the run is none that is worth waiting for.
+        let patience = self.hard_end().saturating_duration_since(Instant::now()).clamp(LOAD_MIN, LOAD_MAX);
         let mut outcome = Ok(());
         for facts in self.bench.tuned {
             let wanted = facts.changed(space, choice);
@@ -311,7 +335,7 @@ impl<'a> Measurer<'a> {
             }
             // What is loaded is not known while the request is under way.
             self.loaded.remove(&facts.name);
-            outcome = server.load(&facts.name, Some(&wanted), LOAD_MAX, interrupt);
+            outcome = server.load(&facts.name, Some(&wanted), patience, interrupt);
             if outcome.is_err() {
                 break;
             }
@@ -323,7 +347,7 @@ impl<'a> Measurer<'a> {
             let ready = outcome.clone().and_then(|()| server.is_ready(&target.name, CALL_MAX, interrupt));
             outcome = match ready {
                 Ok(true) => Ok(()),
-                Ok(false) => server.load(&target.name, None, LOAD_MAX, interrupt),
+                Ok(false) => server.load(&target.name, None, patience, interrupt),
                 Err(failure) => Err(failure),
             };
         }
@@ -347,7 +371,7 @@ impl<'a> Measurer<'a> {
     fn load(&mut self, choice: &Choice) -> Result<Point, Left> {
         let hard_end = self.hard_end();
         let Some(server) = self.server.as_mut() else { return Err(Left::Failed("no scratch server".to_owned())) };
-        let (http, grpc) = (server.http.clone(), server.grpc.clone());
+        let (http, grpc, pid) = (server.http.clone(), server.grpc.clone(), server.pid());
         let before = server.usage();
         let began = Instant::now();
         let mut plans = Vec::new();
@@ -399,19 +423,26 @@ impl<'a> Measurer<'a> {
         let interrupt = self.bench.interrupt;
         let is_open = matches!(self.bench.space.level(choice), Level::Rate(_));
         let drain_max = if is_open { DRAIN_MAX } else { REQUEST_TIMEOUT };
-        let run = |plan: &nereid_perf::Plan| {
-            let mut watch = Watch { interrupt, deadline: hard_end, drain_max, is_drained: false };
-            nereid_perf::run(plan, &mut watch)
+        let run = |at: usize, plan: &nereid_perf::Plan| {
+            let pid = (at == 0).then_some(pid);
+            let (deadline, is_drained) = (hard_end, false);
+            let mut watch = Watch { interrupt, deadline, drain_max, is_drained, pid, began: None, ended: None };
+            let outcome = nereid_perf::run(plan, &mut watch);
+            (outcome, watch.used())
         };
         let run = &run;
-        let panicked = || Err(PerfError::Plan("the load generator panicked".to_owned()));
-        let outcomes: Vec<Result<Vec<Measurement>, PerfError>> = match plans.as_slice() {
-            [plan] => vec![run(plan)],
+        let panicked = || (Err(PerfError::Plan("the load generator panicked".to_owned())), None);
+        type Ran = (Result<Vec<Measurement>, PerfError>, Option<(f64, f64, u64)>);
+        let ran: Vec<Ran> = match plans.as_slice() {
+            [plan] => vec![run(0, plan)],
             several => std::thread::scope(|scope| {
-                let threads: Vec<_> = several.iter().map(|plan| scope.spawn(move || run(plan))).collect();
+                let spawn = |(at, plan)| scope.spawn(move || run(at, plan));
+                let threads: Vec<_> = several.iter().enumerate().map(spawn).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
             }),
         };
+        let used = ran.first().and_then(|(_, used)| *used);
+        let outcomes = ran.into_iter().map(|(outcome, _)| outcome);
         if interrupt.is_raised() {
             return Err(Left::Stopped(Stop::Interrupted));
         }
@@ -426,14 +457,12 @@ impl<'a> Measurer<'a> {
             self.loaded.clear();
             return Err(Left::Failed(format!("the server ended under load ({status}): {reason}")));
         }
-        let mut point = Point {
-            rss_bytes: vec![after.rss_bytes],
-            seconds: wall,
-            cpu_seconds: (after.cpu_seconds - before.cpu_seconds).max(0.0),
-            ..Point::default()
-        };
+        // A load that ended early has the time of the whole of it.
+        let whole = (wall, (after.cpu_seconds - before.cpu_seconds).max(0.0), after.rss_bytes);
+        let (seconds, cpu_seconds, rss_bytes) = used.unwrap_or(whole);
+        let mut point = Point { rss_bytes: vec![rss_bytes], seconds, cpu_seconds, ..Point::default() };
         let (mut in_flight, mut rate) = (0u64, 0.0);
-        for ((outcome, plan), target) in outcomes.into_iter().zip(&plans).zip(self.bench.targets) {
+        for ((outcome, plan), target) in outcomes.zip(&plans).zip(self.bench.targets) {
             let measured = outcome.map_err(|error| Left::Failed(error.to_string()))?;
             let Some(measured) = measured.into_iter().next() else {
                 return Err(Left::Failed(format!("model '{}' answered no request in time", target.name)));

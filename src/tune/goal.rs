@@ -168,7 +168,10 @@ impl Goal {
             slow = slow.max(1.0 + point.error_rate());
         }
         if let Some(rate) = point.rate {
-            slow = slow.max(rate * RATE_KEPT / throughput.max(1e-9));
+            // Of random times, so many more or fewer requests come in a while.
+            let expected = (rate * point.seconds).max(1.0);
+            let kept = (RATE_KEPT - 3.0 / expected.sqrt()).max(RATE_KEPT / 3.0);
+            slow = slow.max(rate * kept / throughput.max(1e-9));
             if point.unsustainable {
                 slow = slow.max(1.5);
             }

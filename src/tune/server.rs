@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ use nereid_client::{CallError, Endpoint, HttpClient, Wire};
 const START_MAX: Duration = Duration::from_secs(120);
 /// Until it has ended after being asked to.
 const END_MAX: Duration = Duration::from_secs(15);
+/// Names that are tried for its directory.
+const DIRECTORIES_MAX: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(10);
 /// Bytes at the end of its log that are read.
 const LOG_BYTES_MAX: u64 = 64 << 10;
@@ -50,14 +52,19 @@ pub struct ScratchDirectory(PathBuf);
 impl ScratchDirectory {
     pub fn make() -> Result<ScratchDirectory, TuneError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("nereid-tune-{}-{number}", std::process::id()));
-        // No other user may have made it, or look into it.
-        DirBuilder::new().mode(0o700).create(&path).map_err(|source| {
-            let what = format!("a directory for temporary files, {}", path.display());
-            TuneError::System { what, source }
-        })?;
-        Ok(ScratchDirectory(path))
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("nereid-tune-{}-{number}", std::process::id()));
+            // No other user may have made it, or look into it. A process that was killed may have left one.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(ScratchDirectory(path)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < DIRECTORIES_MAX => {}
+                Err(source) => {
+                    let what = format!("a directory for temporary files, {}", path.display());
+                    return Err(TuneError::System { what, source });
+                }
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {

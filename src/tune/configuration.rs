@@ -188,8 +188,27 @@ impl ModelFacts {
         }
     }
 
+    /// The fields of `config.pbtxt` that a choice changes, as text, with a remark for each that has to go.
+    pub fn fragment(&self, space: &Space, choice: &Choice) -> String {
+        let (before, after) = self.fragments(space, choice);
+        let is_block = |lines: &[String]| lines.iter().any(|line| line.starts_with("dynamic_batching"));
+        let changed = self.changed(space, choice);
+        let mut removed = Vec::new();
+        if is_block(&before) && !is_block(&after) {
+            removed.push("# remove dynamic_batching".to_owned());
+        }
+        let has_sizes = |lines: &[String]| lines.iter().any(|line| line.contains("preferred_batch_size"));
+        if is_block(&after) && has_sizes(&before) && !has_sizes(&after) {
+            removed.push("# remove preferred_batch_size from dynamic_batching".to_owned());
+        }
+        let keys = self.config["parameters"].as_object().into_iter().flat_map(|parameters| parameters.keys());
+        let gone = keys.filter(|key| changed["parameters"].get(key.as_str()).is_none());
+        removed.extend(gone.map(|key| format!("# remove parameters with key: {}", Json::from(key.as_str()))));
+        after.iter().chain(&removed).map(|line| format!("{line}\n")).collect()
+    }
+
     /// The fields of `config.pbtxt` that a choice changes, as text: before, and after.
-    pub fn fragments(&self, space: &Space, choice: &Choice) -> (Vec<String>, Vec<String>) {
+    fn fragments(&self, space: &Space, choice: &Choice) -> (Vec<String>, Vec<String>) {
         let after = self.changed(space, choice);
         let mut lines = (Vec::new(), Vec::new());
         let changed = |kind: &FieldKind| {
@@ -203,8 +222,12 @@ impl ModelFacts {
         if changed(&FieldKind::MaxBatch) {
             add(max_batch_size);
         }
-        if changed(&FieldKind::Delay) || changed(&FieldKind::Preferred) {
-            add(dynamic_batching);
+        // The present sizes would stay in the file, where another largest batch has others.
+        let has_sizes = |config: &Json| !list(&config["dynamic_batching"]["preferred_batch_size"]).is_empty();
+        if changed(&FieldKind::MaxBatch) && (has_sizes(&self.config) || has_sizes(&after)) {
+            add(|config| dynamic_batching(config, true));
+        } else if changed(&FieldKind::Delay) || changed(&FieldKind::Preferred) {
+            add(|config| dynamic_batching(config, false));
         }
         if changed(&FieldKind::Instances) {
             add(instance_group);
@@ -265,26 +288,45 @@ fn max_batch_size(config: &Json) -> Vec<String> {
     vec![format!("max_batch_size: {}", number(&config["max_batch_size"]).unwrap_or(0))]
 }
 
-fn dynamic_batching(config: &Json) -> Vec<String> {
+/// A field has a value that is not its default.
+fn is_set(value: &Json) -> bool {
+    match value {
+        Json::Null => false,
+        Json::Bool(value) => *value,
+        Json::Number(number) => number.as_f64() != Some(0.0),
+        Json::String(text) => !text.is_empty() && text != "0",
+        Json::Array(values) => !values.is_empty(),
+        Json::Object(fields) => fields.values().any(is_set),
+    }
+}
+
+/// Fields beside those that are named have values.
+fn has_others(fields: &Json, named: &[&str]) -> bool {
+    let fields = fields.as_object();
+    fields.is_some_and(|fields| fields.iter().any(|(name, value)| !named.contains(&name.as_str()) && is_set(value)))
+}
+
+/// With preferred sizes in any case, or only where they are not the server's default.
+fn dynamic_batching(config: &Json, is_whole: bool) -> Vec<String> {
     let dynamic = &config["dynamic_batching"];
     if dynamic.is_null() {
         return Vec::new();
     }
     let mut lines = vec!["dynamic_batching {".to_owned()];
-    let sizes: Vec<u64> = list(&dynamic["preferred_batch_size"]).iter().filter_map(number).collect();
-    if !sizes.is_empty()
-        && Some(sizes.as_slice()) != number(&config["max_batch_size"]).as_ref().map(std::slice::from_ref)
-    {
+    let mut sizes: Vec<u64> = list(&dynamic["preferred_batch_size"]).iter().filter_map(number).collect();
+    let default = number(&config["max_batch_size"]);
+    if sizes.is_empty() && is_whole {
+        // The server fills in the largest batch.
+        sizes.extend(default);
+    }
+    if !sizes.is_empty() && (is_whole || Some(sizes.as_slice()) != default.as_ref().map(std::slice::from_ref)) {
         lines.push(format!("  preferred_batch_size: {sizes:?}"));
     }
     if let Some(us) = number(&dynamic["max_queue_delay_microseconds"]) {
         lines.push(format!("  max_queue_delay_microseconds: {us}"));
     }
-    let others = dynamic.as_object().map(|fields| {
-        fields.keys().any(|key| !["preferred_batch_size", "max_queue_delay_microseconds"].contains(&key.as_str()))
-    });
-    if others == Some(true) {
-        lines.push("  # the other fields as they are".to_owned());
+    if has_others(dynamic, &["preferred_batch_size", "max_queue_delay_microseconds"]) {
+        lines.push("  # other fields as they are".to_owned());
     }
     lines.push("}".to_owned());
     lines
@@ -301,6 +343,10 @@ fn instance_group(config: &Json) -> Vec<String> {
         let gpus: Vec<u64> = list(&group["gpus"]).iter().filter_map(number).collect();
         if !gpus.is_empty() {
             lines.push(format!("  gpus: {gpus:?}"));
+        }
+        // The server names groups that have no name.
+        if has_others(group, &["count", "kind", "gpus", "name"]) {
+            lines.push("  # other fields as they are".to_owned());
         }
         lines.push("}".to_owned());
     }
@@ -383,9 +429,12 @@ mod tests {
         assert_eq!(changed["parameters"]["x"]["string_value"], "2");
         assert_eq!(facts.width(&space, &choice), 64);
         let diff = facts.diff(&space, &choice);
-        for line in ["-max_batch_size: 8", "+max_batch_size: 32", "+  count: 2"] {
+        for line in ["-max_batch_size: 8", "+max_batch_size: 32", "+  count: 2", "+  preferred_batch_size: [16, 32]"] {
             assert!(diff.lines().any(|found| found == line), "{line}: {diff}");
         }
+        // The sizes of the file would be those of another largest batch.
+        let fragment = facts.fragment(&space, &choose(&space, &[(FieldKind::MaxBatch, Value::Number(32))]));
+        assert!(fragment.contains("  preferred_batch_size: [32]\n  max_queue_delay_microseconds: 100\n"), "{fragment}");
         assert!(!changed.to_string().contains("KIND_GPU"));
     }
 
@@ -400,6 +449,27 @@ mod tests {
         let diff = facts.diff(&space, &choice);
         assert!(diff.contains("+dynamic_batching {\n+  max_queue_delay_microseconds: 0\n+}\n"), "{diff}");
         assert_eq!((facts.width(&space, &space.baseline()), facts.width(&space, &choice)), (1, 8));
+    }
+
+    #[test]
+    fn what_goes_and_what_stays_is_said() {
+        let mut present = config();
+        present["instance_group"][0]["host_policy"] = json!("near");
+        present["instance_group"][0]["rate_limiter"] = json!({"resources": [], "priority": 0});
+        let facts = ModelFacts::read("m", &present);
+        let off = Setting { field: "max_queue_delay_microseconds".to_owned(), values: vec!["off".to_owned()] };
+        let default = Setting { field: "parameters.x".to_owned(), values: vec!["default".to_owned()] };
+        let server = ServerFacts { cores: 4, run_to_completion: "declared".to_owned() };
+        let models = std::slice::from_ref(&facts);
+        let space = Space::new(models, &[off, default], &BTreeMap::new(), &LoadRule::Follows, &server).unwrap();
+        let parameter = (FieldKind::Parameter("x".to_owned()), Value::Default);
+        let choice = choose(&space, &[(FieldKind::Delay, Value::Off), parameter]);
+        let fragment = facts.fragment(&space, &choice);
+        assert_eq!(fragment, "# remove dynamic_batching\n# remove parameters with key: \"x\"\n");
+        assert!(facts.diff(&space, &choice).contains("-dynamic_batching {\n"));
+        let two = facts.fragment(&space, &choose(&space, &[(FieldKind::Instances, Value::Number(2))]));
+        assert_eq!(two, "instance_group {\n  count: 2\n  kind: KIND_CPU\n  # other fields as they are\n}\n");
+        assert!(!is_set(&json!({"resources": [], "priority": 0})));
     }
 
     #[test]

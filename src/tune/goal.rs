@@ -1,6 +1,6 @@
 //! What is better: the objective, the limits that a point must keep, and the values that searches compare.
 
-use super::point::Point;
+use super::point::{Point, SLICES};
 use super::search::Standing;
 
 /// Failed requests, in parts of all, from which on a point has no value where no limit is set.
@@ -113,8 +113,10 @@ impl Reference {
 /// What a search learns of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// One for each slice; more is better. 1 is the unmodified configuration.
+    /// One for each slice, for memory one for each burst; more is better. 1 is the unmodified configuration.
     pub values: Vec<f64>,
+    /// Of these, those of one burst.
+    pub of_burst: usize,
     pub standing: Standing,
     /// How far the worst limit is missed, as a factor; 1 where all are kept.
     pub excess: f64,
@@ -125,8 +127,11 @@ impl Goal {
         self.weights.get(at).copied().unwrap_or(1.0)
     }
 
-    /// The values of the slices.
+    /// The values of the slices; of memory, which is read once in a burst, those of the bursts.
     fn values(&self, point: &Point, reference: &Reference) -> Vec<f64> {
+        if self.objective == Objective::Memory {
+            return point.rss_bytes.iter().map(|bytes| reference.rss_bytes / (*bytes as f64).max(1.0)).collect();
+        }
         let slices = point.models.iter().map(|model| model.slice_rates.len()).min().unwrap_or(0);
         let value = |slice: usize| {
             let (mut sum, mut weights) = (0.0, 0.0);
@@ -134,17 +139,13 @@ impl Goal {
                 let weight = self.weight(at);
                 let of = |values: &[f64]| values.get(at).copied().unwrap_or(1.0);
                 let gain = match self.objective {
-                    Objective::Throughput => {
+                    Objective::Throughput | Objective::Memory => {
                         model.slice_rates.get(slice).copied().unwrap_or(0.0) / of(&reference.rates)
                     }
                     Objective::Latency => match model.slice_p99_ms.get(slice).copied().flatten() {
                         Some(ms) if ms > 0.0 => of(&reference.p99_ms) / ms,
                         _ => 0.0,
                     },
-                    Objective::Memory => {
-                        let burst = slice / super::point::SLICES;
-                        point.rss_bytes.get(burst).map_or(0.0, |bytes| reference.rss_bytes / (*bytes as f64).max(1.0))
-                    }
                 };
                 sum += weight * gain;
                 weights += weight;
@@ -155,10 +156,10 @@ impl Goal {
     }
 
     /// The limits that depend on the load, and those that do not: how far each is missed, as a factor.
-    fn excesses(&self, point: &Point) -> (f64, f64) {
+    fn excesses(&self, point: &Point, p99_ms: Option<f64>) -> (f64, f64) {
         let (mut slow, mut fixed) = (0.0f64, 0.0f64);
         let throughput = point.throughput().map_or(0.0, |interval| interval.mean);
-        let p99 = point.p99_ms().unwrap_or(f64::INFINITY);
+        let p99 = p99_ms.unwrap_or(f64::INFINITY);
         let memory = point.memory_bytes().unwrap_or(0) as f64;
         if let Some(slo) = &self.slo {
             slow = slow.max(p99 / slo.p99_ms.max(1e-9));
@@ -169,10 +170,10 @@ impl Goal {
         }
         if let Some(rate) = point.rate {
             // Of random times, so many more or fewer requests come in a while.
-            let expected = (rate * point.seconds).max(1.0);
+            let expected = (rate * point.measured_seconds()).max(1.0);
             let kept = (RATE_KEPT - 3.0 / expected.sqrt()).max(RATE_KEPT / 3.0);
             slow = slow.max(rate * kept / throughput.max(1e-9));
-            if point.unsustainable {
+            if point.is_unsustainable() {
                 slow = slow.max(1.5);
             }
         }
@@ -196,19 +197,32 @@ impl Goal {
     }
 
     pub fn judge(&self, point: &Point, reference: &Reference) -> Judged {
-        let (slow, fixed) = self.excesses(point);
+        let (slow, fixed) = self.excesses(point, point.p99_ms());
         let standing = match (slow > 1.0, fixed > 1.0) {
             (_, true) => Standing::Breaks,
             (true, false) => Standing::Slow,
             (false, false) => Standing::Fits,
         };
-        Judged { values: self.values(point, reference), standing, excess: slow.max(fixed).max(1.0) }
+        let of_burst = if self.objective == Objective::Memory { 1 } else { SLICES };
+        Judged { values: self.values(point, reference), of_burst, standing, excess: slow.max(fixed).max(1.0) }
+    }
+
+    /// The worst limit in parts of it, of one burst: above 1 it is missed.
+    pub fn limit_used(&self, burst: &Point) -> f64 {
+        let (slow, fixed) = self.excesses(burst, burst.last_p99_ms());
+        slow.max(fixed)
     }
 
     /// It has a limit that a lower load may keep.
     pub fn has_latency_limit(&self) -> bool {
         let of_p99 = |constraint: &Constraint| constraint.metric == Metric::P99;
         self.slo.is_some() || self.constraints.iter().any(of_p99)
+    }
+
+    /// Memory counts, so that each configuration needs a server of its own.
+    pub fn is_about_memory(&self) -> bool {
+        let of_memory = |constraint: &Constraint| constraint.metric == Metric::Memory;
+        self.objective == Objective::Memory || self.constraints.iter().any(of_memory)
     }
 
     /// In words, with the limits.
@@ -247,8 +261,9 @@ mod tests {
         let other = burst(250.0, 5.0, 500);
         for (objective, value) in [(Objective::Throughput, 2.5), (Objective::Latency, 2.0), (Objective::Memory, 2.0)] {
             let judged = goal(objective).judge(&other, &reference);
-            assert_eq!(judged.values, [value; 3]);
-            assert_eq!(goal(objective).judge(&base, &reference).values, [1.0; 3]);
+            let count = if objective == Objective::Memory { 1 } else { 3 };
+            assert_eq!((judged.values.as_slice(), judged.of_burst), (&vec![value; count][..], count));
+            assert_eq!(goal(objective).judge(&base, &reference).values, vec![1.0; count]);
             assert_eq!((judged.standing, judged.excess), (Standing::Fits, 1.0));
         }
     }
@@ -279,6 +294,7 @@ mod tests {
         let slo = |p99_ms: f64| Goal { slo: Some(Slo { p99_ms, error_rate: None }), ..goal(Objective::Throughput) };
         assert_eq!(judge(slo(20.0)), (Standing::Fits, 1.0));
         assert_eq!(judge(slo(5.0)), (Standing::Slow, 2.0));
+        assert_eq!((slo(20.0).limit_used(&point), slo(5.0).limit_used(&point)), (0.5, 2.0));
         let limit = |metric, comparison, limit: f64| Goal {
             constraints: vec![Constraint { metric, comparison, limit }],
             ..goal(Objective::Throughput)

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use serde_json::{Map, Value, json};
 
 use super::configuration::ModelFacts;
-use super::plan::Plan;
+use super::plan::{InputSource, Plan};
 use nereid_perf::report::Machine;
 
 /// Files of a model that are looked at, and the depth of its directories.
@@ -82,10 +82,22 @@ pub fn of(plan: &Plan, models: &[ModelFacts], machine: &Machine) -> Value {
         "machine": { "cpu": machine.cpu, "cores": machine.cores, "memory_mib": machine.memory_mib },
         "load": plan.load.name(),
         "input data": plan.input.name(),
+        "input files": input_files(&plan.input),
         "shapes": plan.shapes,
         "recording": plan.recording.as_deref().map(|path| [path.display().to_string(), file(path).unwrap_or_default()]),
         "seed": plan.seed,
+        "max memory": plan.memory_max_bytes,
+        "server for each configuration": plan.goal.is_about_memory() || plan.memory_max_bytes.is_some(),
     })
+}
+
+/// Lengths and times of the files that requests are made from.
+fn input_files(input: &InputSource) -> Value {
+    match input {
+        InputSource::Random | InputSource::Zero => Value::Null,
+        InputSource::Directory(path) => json!(files_of(path)),
+        InputSource::Json(paths) => paths.iter().map(|path| json!(file(path))).collect(),
+    }
 }
 
 /// What differs between two runs, in words.

@@ -5,6 +5,7 @@
 //! an earlier run are given back burst by burst before anything is measured again.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::configuration::ModelFacts;
@@ -15,6 +16,7 @@ use super::process::{Usage, usage};
 use super::search::{Burst, Measure, Phase, Stop};
 use super::server::{CallFailure, ScratchDirectory, ScratchServer, ServerPlan};
 use super::space::{Choice, FieldKind, Level, Space};
+use super::statistics::{Interval, percentile};
 use super::traffic::Traffic;
 use nereid_perf::{
     Client, Load, Measurement, PerfError, Progress, Protocol, Rules, ServerSide, Service, Spacing, Stage, Step, Sweep,
@@ -30,6 +32,11 @@ const SLICE_MIN: Duration = Duration::from_millis(100);
 const SLICE_MAX: Duration = Duration::from_secs(2);
 /// Requests that a slice shall have at least.
 const REQUESTS_OF_SLICE: f64 = 20.0;
+/// Of an open loop, the time whose requests warm the server up, and how many of them at most.
+const WARM_UP_SECONDS: f64 = 0.2;
+const WARM_UP_REQUESTS_MAX: f64 = 64.0;
+/// Added to the seed in the last comparison, whose times are others than those of the search.
+const PAIRS_SEED: u64 = 1000;
 /// Requests in flight, of one model.
 const CONCURRENCY_MAX: u64 = 1024;
 /// The longest time that a load request, or a call, may take.
@@ -40,12 +47,23 @@ const CALL_MAX: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long requests of an open loop are waited for behind the last slice: of a load that is too high there are many.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// Between two looks at others that are awaited.
+const MEETING_LOOK: Duration = Duration::from_millis(1);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Different points of one run.
 const POINTS_MAX: usize = 20_000;
 
 /// What is told while it goes on.
-pub type Tell<'a> = Box<dyn FnMut(&[Point], usize) + 'a>;
+pub type Tell<'a> = Box<dyn FnMut(&Told<'_>) + 'a>;
+
+/// The state behind a burst.
+pub struct Told<'a> {
+    pub points: &'a [Point],
+    /// Where the point of the burst is.
+    pub at: usize,
+    /// Points of an earlier run that are not taken over, or not to their end.
+    pub left: &'a BTreeMap<String, Point>,
+}
 
 /// What a run is about: the same for all of its measurements.
 #[derive(Clone, Copy)]
@@ -64,6 +82,8 @@ pub struct Bench<'a> {
     pub seed: u64,
     pub began: Instant,
     pub budget: Duration,
+    /// The length of a slice, unless the model is slow.
+    pub slice: Duration,
 }
 
 pub struct Measurer<'a> {
@@ -72,8 +92,8 @@ pub struct Measurer<'a> {
     /// In the order in which they were begun.
     pub points: Vec<Point>,
     choices: BTreeMap<String, usize>,
-    /// Of an earlier run, by their keys.
-    remembered: BTreeMap<String, Point>,
+    /// Of an earlier run, by their keys, as long as there is a burst left of them.
+    pub remembered: BTreeMap<String, Point>,
     /// Seconds of bursts that were not measured again.
     saved_seconds: f64,
     reference: Option<Reference>,
@@ -84,6 +104,8 @@ pub struct Measurer<'a> {
     empty_rss_bytes: u64,
     /// Each configuration has a server of its own, so that memory is that of this configuration alone.
     is_fresh: bool,
+    /// The number of the pair that is measured, in the last comparison.
+    pair: Option<usize>,
     /// Bursts that were really measured.
     pub measured: usize,
     tell: Tell<'a>,
@@ -92,6 +114,13 @@ pub struct Measurer<'a> {
 /// The length of a slice for a budget.
 pub fn slice_of(budget: Duration) -> Duration {
     budget.div_f64(SLICES_OF_BUDGET).clamp(SLICE_MIN, Duration::from_millis(1000))
+}
+
+/// Where several loads wait for each other, so that their slices are of the same time.
+struct Meeting {
+    expected: usize,
+    /// Those that wait, or have ended before.
+    arrived: AtomicUsize,
 }
 
 /// Ends a load when the run shall end, or when what is in flight takes too long behind the last slice. Reads what the
@@ -103,6 +132,9 @@ struct Watch<'a> {
     is_drained: bool,
     /// The server; several loads at a time have one watch that reads.
     pid: Option<u32>,
+    meeting: &'a Meeting,
+    /// Stages before the first slice.
+    warm_ups_left: u32,
     began: Option<(Instant, Usage)>,
     ended: Option<(Instant, Usage)>,
 }
@@ -114,11 +146,31 @@ impl Watch<'_> {
         let seconds = ended.saturating_duration_since(began).as_secs_f64();
         Some((seconds, (after.cpu_seconds - before.cpu_seconds).max(0.0), after.rss_bytes))
     }
+
+    /// The last stage before the slices is over, or there are none.
+    fn arrive(&mut self) {
+        self.warm_ups_left = 0;
+        self.meeting.arrived.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The load goes on meanwhile.
+    fn meet(&mut self) {
+        self.arrive();
+        while self.meeting.arrived.load(Ordering::Relaxed) < self.meeting.expected && !self.stop_wanted() {
+            std::thread::sleep(MEETING_LOOK);
+        }
+    }
 }
 
 impl Progress for Watch<'_> {
     fn step(&mut self, step: Step) {
         self.is_drained |= step.stage == Stage::Drain && step.elapsed > self.drain_max;
+        if step.stage == Stage::WarmUp && step.done >= 1.0 && self.warm_ups_left > 0 {
+            self.warm_ups_left -= 1;
+            if self.warm_ups_left == 0 {
+                self.meet();
+            }
+        }
         let Some(pid) = self.pid.filter(|_| step.done >= 1.0) else { return };
         match step.stage {
             Stage::WarmUp => self.began = Some((Instant::now(), usage(pid))),
@@ -147,16 +199,13 @@ impl<'a> Measurer<'a> {
         remembered: BTreeMap<String, Point>,
         tell: Tell<'a>,
     ) -> Measurer<'a> {
-        let of_memory = |constraint: &super::Constraint| constraint.metric == super::Metric::Memory;
-        let is_fresh = bench.goal.objective == super::Objective::Memory
-            || bench.goal.constraints.iter().any(of_memory)
-            || bench.memory_max_bytes.is_some();
+        let is_fresh = bench.goal.is_about_memory() || bench.memory_max_bytes.is_some();
         let baseline = bench.space.baseline();
         let loaded = bench.tuned.iter().map(|facts| (facts.name.clone(), facts.changed(bench.space, &baseline)));
         Measurer {
             loaded: loaded.collect(),
             empty_rss_bytes: server.empty_rss_bytes,
-            slice: slice_of(bench.budget),
+            slice: bench.slice,
             bench,
             server: Some(server),
             points: Vec::new(),
@@ -166,6 +215,7 @@ impl<'a> Measurer<'a> {
             reference: None,
             server_flag: None,
             is_fresh,
+            pair: None,
             measured: 0,
             tell,
         }
@@ -174,7 +224,7 @@ impl<'a> Measurer<'a> {
     /// A short load of the present configuration, which is no point.
     pub fn probe(&mut self) -> Result<Point, Stop> {
         let baseline = self.bench.space.baseline();
-        self.load(&baseline).map_err(|left| match left {
+        self.load(&baseline, self.bench.seed).map_err(|left| match left {
             Left::Failed(reason) => Stop::Failed(format!("the present configuration cannot be measured: {reason}")),
             Left::Stopped(stop) => stop,
         })
@@ -230,7 +280,23 @@ impl<'a> Measurer<'a> {
     fn remembered_burst(&mut self, key: &str, had: usize) -> Option<Point> {
         let whole = self.remembered.get(key)?;
         self.saved_seconds += *whole.burst_seconds.get(had)?;
-        Some(part_of(whole, had))
+        let part = whole.part(had);
+        if had + 1 >= whole.bursts() {
+            self.remembered.remove(key);
+        }
+        Some(part)
+    }
+
+    /// The seed of a burst: the same for all choices, so that none has easier times of requests.
+    fn seed_of(&self, choice: &Choice, had: usize) -> u64 {
+        if !matches!(self.bench.space.level(choice), Level::Rate(_)) {
+            return self.bench.seed;
+        }
+        let number = match self.pair {
+            Some(pair) => PAIRS_SEED.wrapping_add(pair as u64),
+            None => had as u64,
+        };
+        self.bench.seed.wrapping_add(number)
     }
 
     /// Concurrency of one model, or its rate.
@@ -368,7 +434,7 @@ impl<'a> Measurer<'a> {
     }
 
     /// One burst of all models at a time.
-    fn load(&mut self, choice: &Choice) -> Result<Point, Left> {
+    fn load(&mut self, choice: &Choice, seed: u64) -> Result<Point, Left> {
         let hard_end = self.hard_end();
         let Some(server) = self.server.as_mut() else { return Err(Left::Failed("no scratch server".to_owned())) };
         let (http, grpc, pid) = (server.http.clone(), server.grpc.clone(), server.pid());
@@ -377,10 +443,11 @@ impl<'a> Measurer<'a> {
         let mut plans = Vec::new();
         for (target, traffic) in self.bench.targets.iter().zip(self.bench.traffic) {
             let load = self.load_of(choice, target, traffic);
-            // A rate that is too high would never be warm.
             let warm_up_requests = match &load {
                 Load::Concurrency(sweep) => sweep.start as u64,
-                Load::Rate { .. } | Load::Intervals(_) => 0,
+                // Of a rate that is too high, few.
+                Load::Rate { sweep, .. } => (sweep.start * WARM_UP_SECONDS).min(WARM_UP_REQUESTS_MAX) as u64,
+                Load::Intervals(_) => 0,
             };
             // More than is due within the limit of the latency, or within half a second, is a load that is too high.
             let limit_s = self.bench.goal.slo.map_or(0.0, |slo| slo.p99_ms / 1e3);
@@ -407,7 +474,7 @@ impl<'a> Measurer<'a> {
                     trials_max: SLICES as u32,
                     percentile: Some(99.0),
                     warm_up_requests,
-                    seed: self.bench.seed,
+                    seed,
                     ..Rules::default()
                 },
                 client: Client { request_timeout: REQUEST_TIMEOUT, outstanding_max, ..Client::default() },
@@ -423,11 +490,26 @@ impl<'a> Measurer<'a> {
         let interrupt = self.bench.interrupt;
         let is_open = matches!(self.bench.space.level(choice), Level::Rate(_));
         let drain_max = if is_open { DRAIN_MAX } else { REQUEST_TIMEOUT };
+        let meeting = Meeting { expected: plans.len(), arrived: AtomicUsize::new(0) };
         let run = |at: usize, plan: &nereid_perf::Plan| {
             let pid = (at == 0).then_some(pid);
-            let (deadline, is_drained) = (hard_end, false);
-            let mut watch = Watch { interrupt, deadline, drain_max, is_drained, pid, began: None, ended: None };
+            let mut watch = Watch {
+                interrupt,
+                deadline: hard_end,
+                drain_max,
+                is_drained: false,
+                pid,
+                meeting: &meeting,
+                // Connections settle behind the requests that warm it up.
+                warm_ups_left: 1 + u32::from(plan.rules.warm_up_requests > 0),
+                began: None,
+                ended: None,
+            };
             let outcome = nereid_perf::run(plan, &mut watch);
+            // Others do not wait for one that has ended before.
+            if watch.warm_ups_left > 0 {
+                watch.arrive();
+            }
             (outcome, watch.used())
         };
         let run = &run;
@@ -460,8 +542,10 @@ impl<'a> Measurer<'a> {
         // A load that ended early has the time of the whole of it.
         let whole = (wall, (after.cpu_seconds - before.cpu_seconds).max(0.0), after.rss_bytes);
         let (seconds, cpu_seconds, rss_bytes) = used.unwrap_or(whole);
+        let (seconds, cpu_seconds) = (vec![seconds], vec![cpu_seconds]);
         let mut point = Point { rss_bytes: vec![rss_bytes], seconds, cpu_seconds, ..Point::default() };
         let (mut in_flight, mut rate) = (0u64, 0.0);
+        let (mut is_generator_limited, mut is_unsustainable) = (false, false);
         for ((outcome, plan), target) in outcomes.zip(&plans).zip(self.bench.targets) {
             let measured = outcome.map_err(|error| Left::Failed(error.to_string()))?;
             let Some(measured) = measured.into_iter().next() else {
@@ -472,13 +556,12 @@ impl<'a> Measurer<'a> {
                 Load::Rate { sweep, .. } => rate += sweep.start,
                 Load::Intervals(_) => {}
             }
-            if measured.limits.client_is_bottleneck() {
-                point.generator_limited_bursts = 1;
-            }
-            point.unsustainable |= measured.limits.unsustainable;
+            is_generator_limited |= measured.limits.client_is_bottleneck();
+            is_unsustainable |= measured.limits.unsustainable;
             point.models.push(figures(&target.name, &measured));
         }
-        if point.unsustainable {
+        (point.generator_limited, point.unsustainable) = (vec![is_generator_limited], vec![is_unsustainable]);
+        if is_unsustainable {
             // It ended early. A burst has always so many slices.
             for model in &mut point.models {
                 model.slice_rates.resize(SLICES, 0.0);
@@ -497,10 +580,10 @@ impl<'a> Measurer<'a> {
     }
 
     /// One burst: the configuration, the load, and whether the figures count.
-    fn measure(&mut self, choice: &Choice) -> Result<Point, Left> {
+    fn measure(&mut self, choice: &Choice, had: usize) -> Result<Point, Left> {
         self.fits_in_memory(choice)?;
         self.configure(choice)?;
-        let mut point = self.load(choice)?;
+        let mut point = self.load(choice, self.seed_of(choice, had))?;
         if let (Some(most), Some(bytes)) = (self.bench.memory_max_bytes, point.memory_bytes())
             && bytes > most
         {
@@ -516,10 +599,11 @@ impl<'a> Measurer<'a> {
         Ok(point)
     }
 
-    /// Slices of slow models are longer, so that each has some requests.
+    /// Slices of slow models are longer, so that each has some requests, of each model.
     fn adapt_slice(&mut self, burst: &Point) {
-        let rate = burst.throughput().map_or(0.0, |interval| interval.mean);
-        if rate > 0.0 {
+        let mean = |model: &ModelFigures| Interval::of(&model.slice_rates).map(|interval| interval.mean);
+        let rate = burst.models.iter().filter_map(mean).fold(f64::INFINITY, f64::min);
+        if rate > 0.0 && rate.is_finite() {
             let wanted = Duration::from_secs_f64((REQUESTS_OF_SLICE / rate).min(SLICE_MAX.as_secs_f64()));
             self.slice = self.slice.max(wanted);
         }
@@ -541,7 +625,7 @@ impl Measure for Measurer<'_> {
             Some(burst) => burst,
             None => {
                 let began = Instant::now();
-                let outcome = self.measure(choice);
+                let outcome = self.measure(choice, had);
                 let mut burst = match outcome {
                     Ok(burst) => burst,
                     Err(Left::Failed(reason)) => Point { failure: Some(reason), ..Point::default() },
@@ -565,7 +649,7 @@ impl Measure for Measurer<'_> {
         let Some(point) = self.points.get_mut(at) else { return Err(Stop::Failed("a point is lost".to_owned())) };
         point.add(&burst);
         let point = point.clone();
-        (self.tell)(&self.points, at);
+        (self.tell)(&Told { points: &self.points, at, left: &self.remembered });
         let reference = match &self.reference {
             Some(reference) => reference.clone(),
             None => {
@@ -586,8 +670,15 @@ impl Measure for Measurer<'_> {
             return Ok(Burst::Failed(reason.to_owned()));
         }
         let judged = self.bench.goal.judge(&point, &reference);
-        let last = judged.values.get(judged.values.len().saturating_sub(SLICES)..).unwrap_or_default().to_vec();
-        Ok(Burst::Measured { all: judged.values, last, standing: judged.standing, excess: judged.excess })
+        let others = judged.values.len().saturating_sub(judged.of_burst);
+        let last = judged.values.get(others..).unwrap_or_default().to_vec();
+        Ok(Burst::Measured {
+            all: judged.values,
+            last,
+            standing: judged.standing,
+            excess: judged.excess,
+            limit_used: self.bench.goal.limit_used(&burst),
+        })
     }
 
     fn may_go_on(&self, phase: Phase) -> bool {
@@ -606,33 +697,17 @@ impl Measure for Measurer<'_> {
             Load::Rate { .. } | Load::Intervals(_) => false,
         })
     }
-}
 
-/// One burst out of a remembered point. What the file has only of all bursts together comes with the first one.
-fn part_of(whole: &Point, at: usize) -> Point {
-    let slices = at * SLICES..(at + 1) * SLICES;
-    let cut = |values: &[f64]| values.get(slices.clone()).unwrap_or_default().to_vec();
-    let is_first = at == 0;
-    let models = whole.models.iter().map(|model| {
-        let mut part = if is_first { model.clone() } else { ModelFigures::default() };
-        part.model = model.model.clone();
-        part.slice_rates = cut(&model.slice_rates);
-        part.slice_p99_ms = model.slice_p99_ms.get(slices.clone()).unwrap_or_default().to_vec();
-        part
-    });
-    Point {
-        models: models.collect(),
-        slice_rates: cut(&whole.slice_rates),
-        rss_bytes: whole.rss_bytes.get(at).copied().into_iter().collect(),
-        seconds: if is_first { whole.seconds } else { 0.0 },
-        cpu_seconds: if is_first { whole.cpu_seconds } else { 0.0 },
-        burst_seconds: whole.burst_seconds.get(at).copied().into_iter().collect(),
-        generator_limited_bursts: if is_first { whole.generator_limited_bursts } else { 0 },
-        unsustainable: whole.unsustainable,
-        failure: whole.failure.clone(),
-        concurrency: whole.concurrency,
-        rate: whole.rate,
-        ..Point::default()
+    fn begin_pair(&mut self, number: usize) {
+        self.pair = Some(number);
+    }
+
+    fn is_remembered(&self, choice: &Choice) -> bool {
+        self.remembered.contains_key(&self.bench.space.key(choice))
+    }
+
+    fn forget(&mut self, choice: &Choice) {
+        self.remembered.remove(&self.bench.space.key(choice));
     }
 }
 
@@ -662,15 +737,18 @@ fn figures(model: &str, measured: &Measurement) -> ModelFigures {
         let unit = 10u64.pow(us.max(1).ilog10().saturating_sub(2));
         *latency_us.entry(us / unit * unit).or_default() += value.count_since_last_iteration();
     }
+    let latency_us: Vec<(u64, u64)> = latency_us.into_iter().collect();
     let error = measured.errors.counts.iter().max_by_key(|(_, count)| **count).map(|(text, _)| text.clone());
     ModelFigures {
         model: model.to_owned(),
         completed: measured.counts.completed,
         failed: measured.counts.failed,
+        burst_counts: vec![(measured.counts.completed, measured.counts.failed)],
+        burst_p99_ms: vec![percentile(&latency_us, 99.0).map(|us| us / 1e3)],
         error,
         slice_rates: measured.windows.iter().filter(|window| window.counted).map(rate).collect(),
         slice_p99_ms: measured.windows.iter().filter(|window| window.counted).map(p99).collect(),
-        latency_us: latency_us.into_iter().collect(),
+        latency_us,
         spans: measured.server.iter().chain(&measured.composing).map(spans).collect(),
     }
 }

@@ -1,6 +1,7 @@
 //! The result of a run: what is recommended, by how much it is better, and why.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -64,6 +65,8 @@ pub struct RunFacts {
     pub ladders: BTreeMap<String, Vec<u64>>,
     /// Of each model.
     pub executions_us: BTreeMap<String, f64>,
+    /// The length of a slice, unless the model is slow.
+    pub slice: Duration,
 }
 
 #[derive(Debug)]
@@ -76,12 +79,16 @@ pub struct Outcome {
     /// Choices of the whole space.
     pub choices: usize,
     pub points: Vec<Point>,
+    /// Points of an earlier run that this one did not need, for one after it.
+    pub points_left: Vec<Point>,
     pub verdict: Verdict,
     /// Numbers of points.
     pub baseline: Option<usize>,
     pub best: Option<usize>,
     /// Of the recommended configuration over the present one, as a factor.
     pub gain: Option<Interval>,
+    /// The present configuration misses the limits that the recommended one keeps.
+    pub is_kept_alone: bool,
     /// The most that the present configuration changed during the run.
     pub drift: f64,
     pub capacity: Option<Capacity>,
@@ -167,7 +174,7 @@ mod tests {
         let baseline = burst(100.0, 10.0, 1);
         let mut best = burst(400.0, 10.0, 1);
         best.models[0].spans[0].executions = 10;
-        best.cpu_seconds = 1.9;
+        best.cpu_seconds = vec![1.9];
         let text = why(&baseline, &best, 2);
         assert!(text.starts_with("Executions of 30.0 requests in the mean, before 3.0"), "{text}");
         assert!(text.ends_with("the limit is now the processor: 1.9 of 2 cores."), "{text}");

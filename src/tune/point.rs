@@ -26,16 +26,16 @@ pub struct Point {
     pub slice_rates: Vec<f64>,
     /// Resident memory of the server's processes after each burst.
     pub rss_bytes: Vec<u64>,
-    /// Seconds that were measured, and CPU seconds of the server's processes in them.
-    pub seconds: f64,
-    pub cpu_seconds: f64,
+    /// Seconds of each burst that were measured, and CPU seconds of the server's processes in them.
+    pub seconds: Vec<f64>,
+    pub cpu_seconds: Vec<f64>,
     /// Seconds that each burst took in all, with the load request.
     pub burst_seconds: Vec<f64>,
-    /// Bursts in which the load generator was the limit.
-    pub generator_limited_bursts: usize,
-    /// The server could not keep up with the rate.
-    pub unsustainable: bool,
-    /// Why there are no figures.
+    /// Whether the load generator was the limit, of each burst.
+    pub generator_limited: Vec<bool>,
+    /// Whether the server could not keep up with the rate, of each burst.
+    pub unsustainable: Vec<bool>,
+    /// Why there are no figures: the first failure of a burst.
     pub failure: Option<String>,
 }
 
@@ -45,6 +45,9 @@ pub struct ModelFigures {
     pub model: String,
     pub completed: u64,
     pub failed: u64,
+    /// Completed and failed requests of each burst, and p99 in milliseconds.
+    pub burst_counts: Vec<(u64, u64)>,
+    pub burst_p99_ms: Vec<Option<f64>>,
     /// The most frequent text of an error.
     pub error: Option<String>,
     /// Completed requests a second, and p99 in milliseconds, in each slice. No request: no p99.
@@ -98,6 +101,8 @@ impl ModelFigures {
     pub fn add(&mut self, burst: &ModelFigures) {
         self.completed += burst.completed;
         self.failed += burst.failed;
+        self.burst_counts.extend(&burst.burst_counts);
+        self.burst_p99_ms.extend(&burst.burst_p99_ms);
         self.error = self.error.take().or_else(|| burst.error.clone());
         self.slice_rates.extend(&burst.slice_rates);
         self.slice_p99_ms.extend(&burst.slice_p99_ms);
@@ -109,6 +114,16 @@ impl ModelFigures {
             }
         }
     }
+}
+
+/// The part of one burst.
+fn one<T: Clone>(values: &[T], at: usize) -> Vec<T> {
+    values.get(at).cloned().into_iter().collect()
+}
+
+/// It is so in more than half of the bursts.
+fn is_most(bursts: &[bool]) -> bool {
+    2 * bursts.iter().filter(|is_so| **is_so).count() > bursts.len()
 }
 
 /// Counts of values together.
@@ -136,14 +151,53 @@ impl Point {
         }
         self.slice_rates.extend(&burst.slice_rates);
         self.rss_bytes.extend(&burst.rss_bytes);
-        self.seconds += burst.seconds;
-        self.cpu_seconds += burst.cpu_seconds;
+        self.seconds.extend(&burst.seconds);
+        self.cpu_seconds.extend(&burst.cpu_seconds);
         self.burst_seconds.extend(&burst.burst_seconds);
-        self.generator_limited_bursts += burst.generator_limited_bursts;
-        self.unsustainable |= burst.unsustainable;
+        self.generator_limited.extend(&burst.generator_limited);
+        self.unsustainable.extend(&burst.unsustainable);
         self.failure = self.failure.take().or_else(|| burst.failure.clone());
         self.concurrency = burst.concurrency.or(self.concurrency);
         self.rate = burst.rate.or(self.rate);
+    }
+
+    /// One burst out of a point. Latencies and spans, which it has only of all bursts together, come with the first one.
+    pub fn part(&self, at: usize) -> Point {
+        let slices = at * SLICES..(at + 1) * SLICES;
+        let cut = |values: &[f64]| values.get(slices.clone()).unwrap_or_default().to_vec();
+        let is_first = at == 0;
+        let models = self.models.iter().map(|model| {
+            let (completed, failed) = model.burst_counts.get(at).copied().unwrap_or_default();
+            ModelFigures {
+                model: model.model.clone(),
+                completed,
+                failed,
+                burst_counts: one(&model.burst_counts, at),
+                burst_p99_ms: one(&model.burst_p99_ms, at),
+                error: model.error.clone().filter(|_| is_first),
+                slice_rates: cut(&model.slice_rates),
+                slice_p99_ms: model.slice_p99_ms.get(slices.clone()).unwrap_or_default().to_vec(),
+                latency_us: if is_first { model.latency_us.clone() } else { Vec::new() },
+                spans: if is_first { model.spans.clone() } else { Vec::new() },
+            }
+        });
+        Point {
+            number: self.number,
+            changes: self.changes.clone(),
+            load: self.load.clone(),
+            concurrency: self.concurrency,
+            rate: self.rate,
+            models: models.collect(),
+            slice_rates: cut(&self.slice_rates),
+            rss_bytes: one(&self.rss_bytes, at),
+            seconds: one(&self.seconds, at),
+            cpu_seconds: one(&self.cpu_seconds, at),
+            burst_seconds: one(&self.burst_seconds, at),
+            generator_limited: one(&self.generator_limited, at),
+            unsustainable: one(&self.unsustainable, at),
+            // Points with a failure are not taken apart.
+            failure: None,
+        }
     }
 
     pub fn completed(&self) -> u64 {
@@ -184,17 +238,33 @@ impl Point {
     /// CPU seconds of the server for each completed request.
     pub fn cpu_per_request(&self) -> Option<f64> {
         let completed = self.completed();
-        (completed > 0).then(|| self.cpu_seconds / completed as f64)
+        (completed > 0).then(|| self.cpu_seconds.iter().sum::<f64>() / completed as f64)
     }
 
     /// Cores that the server used.
     pub fn cores_used(&self) -> f64 {
-        if self.seconds > 0.0 { self.cpu_seconds / self.seconds } else { 0.0 }
+        let seconds = self.measured_seconds();
+        if seconds > 0.0 { self.cpu_seconds.iter().sum::<f64>() / seconds } else { 0.0 }
+    }
+
+    pub fn measured_seconds(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    /// The highest p99 of a model in the last burst.
+    pub fn last_p99_ms(&self) -> Option<f64> {
+        let all = self.models.iter().filter_map(|model| model.burst_p99_ms.last().copied().flatten());
+        all.fold(None, |most: Option<f64>, ms| Some(most.map_or(ms, |most| most.max(ms))))
     }
 
     /// The load generator was the limit, in more than half of the bursts: the figures are void.
     pub fn is_generator_limited(&self) -> bool {
-        2 * self.generator_limited_bursts > self.bursts()
+        is_most(&self.generator_limited)
+    }
+
+    /// The server could not keep up with the rate, in more than half of the bursts.
+    pub fn is_unsustainable(&self) -> bool {
+        is_most(&self.unsustainable)
     }
 
     /// It has figures that count.
@@ -211,7 +281,7 @@ impl Point {
 /// The points that no other one beats in throughput, p99 and memory together: positions in `points`.
 pub fn pareto(points: &[Point]) -> Vec<usize> {
     let figures = |point: &Point| -> Option<[f64; 3]> {
-        if !point.is_valid() || point.unsustainable {
+        if !point.is_valid() || point.is_unsustainable() {
             return None;
         }
         // Less is better in each.
@@ -236,6 +306,8 @@ pub mod tests {
             models: vec![ModelFigures {
                 model: "m".to_owned(),
                 completed: 300,
+                burst_counts: vec![(300, 0)],
+                burst_p99_ms: vec![Some(p99_ms)],
                 slice_rates: vec![rate; SLICES],
                 slice_p99_ms: vec![Some(p99_ms); SLICES],
                 latency_us: vec![((p99_ms * 1e3) as u64, 300)],
@@ -244,9 +316,11 @@ pub mod tests {
             }],
             slice_rates: vec![rate; SLICES],
             rss_bytes: vec![rss_bytes],
-            seconds: 1.0,
-            cpu_seconds: 0.5,
+            seconds: vec![1.0],
+            cpu_seconds: vec![0.5],
             burst_seconds: vec![1.5],
+            generator_limited: vec![false],
+            unsustainable: vec![false],
             ..Point::default()
         }
     }
@@ -262,6 +336,29 @@ pub mod tests {
         assert_eq!(point.cpu_per_request(), Some(1.0 / 600.0));
         let text = serde_json::to_string(&point).unwrap();
         assert_eq!(serde_json::from_str::<Point>(&text).unwrap(), point);
+    }
+
+    #[test]
+    fn the_parts_of_a_point_are_the_whole() {
+        let mut whole = burst(100.0, 5.0, 10);
+        let mut second = burst(110.0, 7.0, 30);
+        (second.generator_limited, second.unsustainable) = (vec![true], vec![true]);
+        second.models[0].failed = 3;
+        second.models[0].burst_counts = vec![(300, 3)];
+        second.models[0].error = Some("x".to_owned());
+        whole.add(&second);
+        whole.add(&burst(120.0, 9.0, 20));
+        (whole.number, whole.load, whole.concurrency) = (7, "x".to_owned(), Some(4));
+        let mut again = whole.part(0);
+        assert_eq!((again.completed(), again.bursts()), (300, 1));
+        assert!(!again.is_generator_limited() && !again.is_unsustainable());
+        for at in 1..whole.bursts() {
+            let part = whole.part(at);
+            assert_eq!((part.is_unsustainable(), part.failed()), (at == 1, if at == 1 { 3 } else { 0 }));
+            again.add(&part);
+        }
+        assert_eq!(again, whole);
+        assert!(!whole.is_generator_limited() && !whole.is_unsustainable(), "one of three");
     }
 
     #[test]

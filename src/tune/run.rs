@@ -11,7 +11,7 @@ use super::configuration::ModelFacts;
 use super::goal::Objective;
 use super::identity;
 use super::interrupt::Interrupt;
-use super::measurer::{Bench, Measurer};
+use super::measurer::{Bench, Measurer, Told, slice_of};
 use super::outcome::{Capacity, Outcome, Recommendation, RunFacts, Verdict, why};
 use super::plan::{LoadRule, Plan, Search};
 use super::point::Point;
@@ -69,7 +69,9 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&Point, &Space)) -> Result<Outcome,
         earlier.check(path, &identity).map_err(TuneError::Usage)?;
     }
     let earlier = earlier.unwrap_or_default();
-    let setup = Setup { plan, server_plan: &server_plan, directory: &directory, interrupt: &interrupt, began };
+    let slice = earlier.slice.unwrap_or_else(|| slice_of(plan.budget));
+    let (server_plan, directory, interrupt) = (&server_plan, &directory, &interrupt);
+    let setup = Setup { plan, server_plan, directory, interrupt, began, slice };
     let mut executions_us = earlier.executions_us.clone();
     if executions_us.is_empty() {
         let (probed, returned) = setup.probe(server, &targets, &tuned, &traffic)?;
@@ -89,20 +91,21 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&Point, &Space)) -> Result<Outcome,
         let text = "there is nothing to vary: no field of these models has a second value; name one with --set";
         return Err(TuneError::Usage(text.to_owned()));
     }
-    let choices = space.all().len();
     let bench = setup.bench(&space, &targets, &tuned, &traffic);
     let mut outcome = Outcome {
         plan: plan.clone(),
-        facts: RunFacts { machine, began_unix_ns, identity, ladders, executions_us },
+        facts: RunFacts { machine, began_unix_ns, identity, ladders, executions_us, slice },
         seconds: 0.0,
         tuned: tuned.clone(),
         space: space.clone(),
-        choices,
+        choices: space.size(),
         points: Vec::new(),
+        points_left: Vec::new(),
         verdict: Verdict::Interrupted,
         baseline: None,
         best: None,
         gain: None,
+        is_kept_alone: false,
         drift: 0.0,
         capacity: None,
         recommendations: Vec::new(),
@@ -114,24 +117,29 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(&Point, &Space)) -> Result<Outcome,
     let mut trouble = None;
     let (found, points, measured, capacity) = {
         let (outcome, trouble, space) = (&mut outcome, &mut trouble, &space);
-        let keep = move |points: &[Point], at: usize| {
-            if let Some(point) = points.get(at) {
+        let keep = move |told: &Told<'_>| {
+            if let Some(point) = told.points.get(told.at) {
                 tell(point, space);
             }
             if let Some(directory) = &plan.report {
-                outcome.points = points.to_vec();
+                outcome.points = told.points.to_vec();
+                outcome.points_left = told.left.values().cloned().collect();
                 outcome.seconds = began.elapsed().as_secs_f64();
                 let written = resume::write(&directory.join(FILE), &json::text(outcome));
-                *trouble = written.err().or(trouble.take());
+                // What a later one keeps is not lost.
+                *trouble = written.err();
             }
         };
         let mut measurer = Measurer::new(bench, server, earlier.points, Box::new(keep));
         let found = search(&mut measurer, space, plan.search);
         let capacity = capacity_of(&mut measurer, space, &found);
         let numbers = [&found.baseline.choice, &found.best.choice].map(|choice| measurer.number(choice));
-        ((found, numbers), std::mem::take(&mut measurer.points), measurer.measured, capacity)
+        let points = (std::mem::take(&mut measurer.points), std::mem::take(&mut measurer.remembered));
+        ((found, numbers), points, measurer.measured, capacity)
     };
     let (found, numbers) = found;
+    let (points, left) = points;
+    outcome.points_left = left.into_values().collect();
     (outcome.points, outcome.measured, outcome.capacity) = (points, measured, capacity);
     outcome.seconds = began.elapsed().as_secs_f64();
     conclude(&mut outcome, &found, numbers)?;
@@ -223,6 +231,7 @@ struct Setup<'a> {
     directory: &'a ScratchDirectory,
     interrupt: &'a Interrupt,
     began: Instant,
+    slice: Duration,
 }
 
 impl<'a> Setup<'a> {
@@ -249,6 +258,7 @@ impl<'a> Setup<'a> {
             seed: self.plan.seed,
             began: self.began,
             budget: self.plan.budget,
+            slice: self.slice,
         }
     }
 
@@ -264,7 +274,7 @@ impl<'a> Setup<'a> {
         let rule = LoadRule::Concurrency(vec![PROBE_CONCURRENCY]);
         let space = Space::new(&[], &[], &BTreeMap::new(), &rule, &facts).map_err(TuneError::Usage)?;
         let bench = self.bench(&space, targets, tuned, traffic);
-        let mut measurer = Measurer::new(bench, server, BTreeMap::new(), Box::new(|_, _| {}));
+        let mut measurer = Measurer::new(bench, server, BTreeMap::new(), Box::new(|_| {}));
         let point = measurer.probe().map_err(|stop| match stop {
             Stop::Interrupted => TuneError::Interrupted,
             Stop::Budget => TuneError::Failed("the budget is over before anything was measured".to_owned()),
@@ -328,7 +338,7 @@ fn load_rule(plan: &Plan, targets: &[ModelFacts], tuned: &[ModelFacts]) -> LoadR
 /// Where the limits are not kept at the loads that are wanted: the highest one below at which the best choice keeps
 /// them.
 fn capacity_of(measurer: &mut Measurer<'_>, space: &Space, found: &Found) -> Option<Capacity> {
-    let is_over = found.stopped.is_some() || found.best.fits() || found.best.failure.is_some();
+    let is_over = found.stopped.is_some() || found.keeps_limits || found.best.failure.is_some();
     if is_over || !space.loads.is_dimension {
         return None;
     }
@@ -353,20 +363,23 @@ fn capacity_of(measurer: &mut Measurer<'_>, space: &Space, found: &Found) -> Opt
 /// What the search means.
 fn conclude(outcome: &mut Outcome, found: &Found, numbers: [Option<usize>; 2]) -> Result<(), TuneError> {
     [outcome.baseline, outcome.best] = numbers;
-    (outcome.gain, outcome.drift) = (found.gain, found.drift);
+    (outcome.gain, outcome.drift, outcome.is_kept_alone) = (found.gain, found.drift, found.is_kept_alone);
     outcome.verdict = match &found.stopped {
         Some(Stop::Interrupted) if outcome.points.is_empty() => return Err(TuneError::Interrupted),
         Some(Stop::Failed(text)) => return Err(TuneError::Failed(text.clone())),
         Some(Stop::Interrupted) => Verdict::Interrupted,
-        _ if !found.best.fits() => Verdict::LimitsNotMet,
+        _ if !found.keeps_limits => Verdict::LimitsNotMet,
         _ if found.is_better => Verdict::Better,
         _ => Verdict::NothingBetter,
     };
     outcome.ended_early = match &found.stopped {
         Some(Stop::Budget) => Some("the budget was over before the last comparison; give a longer one".to_owned()),
         Some(Stop::Interrupted) => Some("interrupted".to_owned()),
-        _ if outcome.plan.search == Search::Exhaustive && found.tried < outcome.choices => {
+        _ if outcome.plan.search == Search::Exhaustive && found.is_cut => {
             Some("the budget was over before every combination was measured; give a longer one".to_owned())
+        }
+        _ if found.is_cut && outcome.verdict != Verdict::Better => {
+            Some("the budget was over before the search came to its end; give a longer one".to_owned())
         }
         _ => None,
     };
@@ -377,8 +390,7 @@ fn conclude(outcome: &mut Outcome, found: &Found, numbers: [Option<usize>; 2]) -
             .iter()
             .filter_map(|facts| {
                 let diff = facts.diff(&outcome.space, choice);
-                let fragment: String =
-                    facts.fragments(&outcome.space, choice).1.iter().map(|line| format!("{line}\n")).collect();
+                let fragment = facts.fragment(&outcome.space, choice);
                 (!diff.is_empty()).then(|| Recommendation { model: facts.name.clone(), fragment, diff })
             })
             .collect();

@@ -9,6 +9,7 @@ mod exhaustive;
 mod quick;
 mod race;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use super::plan::Search;
@@ -50,6 +51,8 @@ pub enum Burst {
         standing: Standing,
         /// How far a limit is missed, as a factor; 1 where all are kept.
         excess: f64,
+        /// The worst limit in parts of it, of this burst alone: above 1 it is missed.
+        limit_used: f64,
     },
     /// The choice cannot be served, or its figures are void.
     Failed(String),
@@ -84,6 +87,17 @@ pub trait Measure {
     fn is_least_load(&self, _choice: &Choice) -> bool {
         false
     }
+
+    /// The bursts that follow are those of this pair: both get the same requests at the same times.
+    fn begin_pair(&mut self, _number: usize) {}
+
+    /// Whether the next burst of a choice is one of an earlier run.
+    fn is_remembered(&self, _choice: &Choice) -> bool {
+        false
+    }
+
+    /// The earlier run's further bursts of a choice do not count.
+    fn forget(&mut self, _choice: &Choice) {}
 }
 
 /// What is known of a choice.
@@ -143,6 +157,12 @@ pub struct Found {
     pub gain: Option<Interval>,
     /// The gain is one: its interval lies above that of chance.
     pub is_better: bool,
+    /// The best one keeps the limits, and the unmodified configuration does not, in the last comparison too.
+    pub is_kept_alone: bool,
+    /// Something that was tried keeps the limits.
+    pub keeps_limits: bool,
+    /// The time was over before the search came to its end.
+    pub is_cut: bool,
     /// The most that the baseline changed, in parts of it.
     pub drift: f64,
     /// Distinct choices that were measured.
@@ -157,27 +177,44 @@ pub(crate) struct Course<'a> {
     pub tried: BTreeMap<Choice, Trial>,
     /// Means of the baseline's bursts, in order, and where the middle and the end begin.
     steady: [Vec<f64>; 3],
+    is_cut: Cell<bool>,
+}
+
+/// What one burst brought: its values, and the worst limit in parts of it. Without values it failed.
+struct Last {
+    values: Vec<f64>,
+    limit_used: f64,
+}
+
+impl Last {
+    fn mean(&self) -> Option<f64> {
+        Interval::of(&self.values).map(|interval| interval.mean)
+    }
 }
 
 impl Course<'_> {
     pub fn may_go_on(&self, phase: Phase) -> bool {
-        self.measure.may_go_on(phase)
+        let may = self.measure.may_go_on(phase);
+        if !may && phase == Phase::Search {
+            self.is_cut.set(true);
+        }
+        may
     }
 
-    /// One burst more of a choice, and the values of that burst.
-    fn burst(&mut self, choice: &Choice) -> Result<Vec<f64>, Stop> {
+    /// One burst more of a choice, and what that burst brought.
+    fn burst(&mut self, choice: &Choice) -> Result<Last, Stop> {
         let burst = self.measure.burst(choice)?;
         let trial = self.tried.entry(choice.clone()).or_insert_with(|| Trial::new(choice.clone()));
         trial.bursts += 1;
         match burst {
-            Burst::Measured { all, last, standing, excess } => {
+            Burst::Measured { all, last, standing, excess, limit_used } => {
                 (trial.values, trial.standing, trial.excess) = (all, standing, excess);
                 trial.failure = None;
-                Ok(last)
+                Ok(Last { values: last, limit_used })
             }
             Burst::Failed(reason) => {
                 trial.failure = Some(reason);
-                Ok(Vec::new())
+                Ok(Last { values: Vec::new(), limit_used: f64::INFINITY })
             }
         }
     }
@@ -200,16 +237,29 @@ impl Course<'_> {
                 }
             }
             let trial = self.trial(&choice);
-            let is_slow = trial.failure.is_none() && trial.standing == Standing::Slow;
-            let loads = &self.space.loads;
-            let is_last = choice.load + 1 >= loads.wanted || self.measure.is_least_load(&choice);
-            if !is_slow || loads.is_dimension || is_last || !self.may_go_on(Phase::Search) {
+            let Some(lower) = self.lower(&trial) else { return Ok(trial) };
+            if !self.may_go_on(Phase::Search) {
                 return Ok(trial);
             }
-            // A load that misses the limit by a factor of eight is far too high.
-            let steps = if trial.excess > 8.0 { 2 } else { 1 };
-            choice.load = (choice.load + steps).min(loads.wanted - 1);
+            choice = lower;
         }
+    }
+
+    /// The same configuration at a load at which it may keep its limits, where loads follow the candidate.
+    fn lower(&self, trial: &Trial) -> Option<Choice> {
+        let is_slow = trial.failure.is_none() && trial.standing == Standing::Slow;
+        if !is_slow || self.is_lowest(&trial.choice) {
+            return None;
+        }
+        // A load that misses the limit by a factor of eight is far too high.
+        let steps = if trial.excess > 8.0 { 2 } else { 1 };
+        Some(Choice { load: (trial.choice.load + steps).min(self.space.loads.wanted - 1), ..trial.choice.clone() })
+    }
+
+    /// There is no lower load for a choice, or each load stands for itself.
+    fn is_lowest(&self, choice: &Choice) -> bool {
+        let loads = &self.space.loads;
+        loads.is_dimension || choice.load + 1 >= loads.wanted || self.measure.is_least_load(choice)
     }
 
     /// A candidate against the best one so far: until their intervals do not overlap, or the bursts are over.
@@ -245,16 +295,16 @@ impl Course<'_> {
     pub fn remeasure(&mut self, baseline: &Choice) -> Result<(), Stop> {
         for _ in 0..2 {
             let last = self.burst(baseline)?;
-            if let Some(interval) = Interval::of(&last) {
-                self.steady[1].push(interval.mean);
-            }
+            self.steady[1].extend(last.mean());
         }
         Ok(())
     }
 
-    /// The best trials, the best first.
-    fn ranking(&self) -> Vec<Trial> {
-        let mut all: Vec<Trial> = self.tried.values().filter(|trial| trial.failure.is_none()).cloned().collect();
+    /// The best trials, the best first. The unmodified configuration at another load than its best is no other one.
+    fn ranking(&self, baseline: &Choice) -> Vec<Trial> {
+        let is_other = |trial: &&Trial| trial.choice == *baseline || trial.choice.values != baseline.values;
+        let mut all: Vec<Trial> =
+            self.tried.values().filter(|trial| trial.failure.is_none()).filter(is_other).cloned().collect();
         all.sort_by(|one, other| match (one.is_better_than(other), other.is_better_than(one)) {
             (true, false) => std::cmp::Ordering::Less,
             (false, true) => std::cmp::Ordering::Greater,
@@ -266,13 +316,17 @@ impl Course<'_> {
 
 /// Searches the space. What was found until a stop is returned with it.
 pub fn search(measure: &mut dyn Measure, space: &Space, kind: Search) -> Found {
-    let mut course = Course { space, measure, tried: BTreeMap::new(), steady: [const { Vec::new() }; 3] };
+    let steady = [const { Vec::new() }; 3];
+    let mut course = Course { space, measure, tried: BTreeMap::new(), steady, is_cut: Cell::new(false) };
     let baseline = space.baseline();
     let mut found = Found {
         baseline: Trial::new(baseline.clone()),
         best: Trial::new(baseline.clone()),
         gain: None,
         is_better: false,
+        is_kept_alone: false,
+        keeps_limits: false,
+        is_cut: false,
         drift: 0.0,
         tried: 0,
         stopped: None,
@@ -280,6 +334,8 @@ pub fn search(measure: &mut dyn Measure, space: &Space, kind: Search) -> Found {
     let outcome = run(&mut course, &baseline, kind, &mut found);
     found.stopped = outcome.err();
     found.tried = course.tried.len();
+    found.keeps_limits = course.tried.values().any(Trial::fits);
+    found.is_cut = course.is_cut.get();
     let [first, middle, end] = &course.steady;
     found.drift = drift(&[first, middle, end]);
     found
@@ -287,18 +343,64 @@ pub fn search(measure: &mut dyn Measure, space: &Space, kind: Search) -> Found {
 
 fn run(course: &mut Course<'_>, baseline: &Choice, kind: Search, found: &mut Found) -> Result<(), Stop> {
     let baseline = first_of(course, baseline, found)?;
-    match kind {
-        Search::Race => race::run(course, &baseline)?,
-        Search::Exhaustive => exhaustive::run(course, &baseline)?,
-        Search::Quick => quick::run(course, &baseline)?,
+    let searched = match kind {
+        Search::Race => race::run(course, &baseline),
+        Search::Exhaustive => exhaustive::run(course, &baseline),
+        Search::Quick => quick::run(course, &baseline),
+    };
+    // What is known counts, also if the search was stopped.
+    if let Err(stop) = searched {
+        found.baseline = course.trial(&present(course, &baseline));
+        found.best = course.ranking(&found.baseline.choice).into_iter().next().unwrap_or(found.baseline.clone());
+        return Err(stop);
     }
+    let baseline = settle(course, &baseline)?;
     found.baseline = course.trial(&baseline);
-    let best = finals(course, &baseline, found)?;
+    let mut best = finals(course, &baseline, found)?;
     // Of what misses the limits there is nothing to claim.
-    if best == baseline || !found.best.fits() {
-        return Ok(());
+    while best != baseline && found.best.fits() {
+        confirm(course, &baseline, &best, found)?;
+        if found.best.fits() {
+            return Ok(());
+        }
+        // By chance it kept the limits before. Is the next one better?
+        let next = course.ranking(&baseline).into_iter().find(Trial::fits);
+        found.gain = None;
+        match next.filter(|_| course.may_go_on(Phase::Confirm)) {
+            Some(next) => (best, found.best) = (next.choice.clone(), next),
+            None => {
+                found.best = course.trial(&baseline);
+                return Ok(());
+            }
+        }
     }
-    confirm(course, &baseline, &best, found)
+    Ok(())
+}
+
+/// The unmodified configuration at the load at which it is best.
+fn present(course: &Course<'_>, baseline: &Choice) -> Choice {
+    let own = course.trial(baseline);
+    let all = course.tried.values().filter(|trial| trial.choice.values == baseline.values);
+    all.fold(&own, |best, trial| if trial.is_better_than(best) { trial } else { best }).choice.clone()
+}
+
+/// The same after the search, in which more may have become known of it: it may miss a limit at the load of before. At
+/// another load, its drift begins anew.
+fn settle(course: &mut Course<'_>, baseline: &Choice) -> Result<Choice, Stop> {
+    let mut settled = present(course, baseline);
+    while let Some(lower) = course.lower(&course.trial(&settled)) {
+        if !course.may_go_on(Phase::Final) {
+            break;
+        }
+        course.burst(&lower)?;
+        course.burst(&lower)?;
+        settled = lower;
+    }
+    if settled != *baseline {
+        let mean = Interval::of(&course.trial(&settled).values).map(|interval| interval.mean);
+        course.steady = [mean.into_iter().collect(), Vec::new(), Vec::new()];
+    }
+    Ok(settled)
 }
 
 /// The unmodified configuration, at the load at which it is best. Its bursts of this time are the first group of those
@@ -324,7 +426,7 @@ fn first_of(course: &mut Course<'_>, baseline: &Choice, found: &mut Found) -> Re
 
 /// Measures the best candidates longer, in turn; returns the best one then.
 fn finals(course: &mut Course<'_>, baseline: &Choice, found: &mut Found) -> Result<Choice, Stop> {
-    let ranking = course.ranking();
+    let ranking = course.ranking(baseline);
     let Some(top) = ranking.first().cloned() else { return Ok(baseline.clone()) };
     found.best = top.clone();
     let may_be_best = |trial: &&Trial| {
@@ -342,7 +444,7 @@ fn finals(course: &mut Course<'_>, baseline: &Choice, found: &mut Found) -> Resu
         }
     }
     // The baseline has more bursts than others; it is the best one only if nothing has a higher mean.
-    let ranking = course.ranking();
+    let ranking = course.ranking(baseline);
     if let Some(best) = ranking.into_iter().next() {
         found.best = best;
     }
@@ -352,24 +454,49 @@ fn finals(course: &mut Course<'_>, baseline: &Choice, found: &mut Found) -> Resu
 /// Fresh bursts of both in pairs, one after the other; every second pair begins with the other one, so that a steady
 /// change of the machine favours neither.
 fn confirm(course: &mut Course<'_>, baseline: &Choice, best: &Choice, found: &mut Found) -> Result<(), Stop> {
-    let mut pairs = Vec::new();
-    while pairs.len() < PAIRS_MAX && (pairs.len() < PAIRS_MIN || course.may_go_on(Phase::Confirm)) {
-        let is_even = pairs.len() % 2 == 0;
+    (found.gain, found.is_better, found.is_kept_alone) = (None, false, false);
+    let (mut values, mut limits) = (Vec::new(), Vec::new());
+    while limits.len() < PAIRS_MAX && (limits.len() < PAIRS_MIN || course.may_go_on(Phase::Confirm)) {
+        // One of an earlier run and one of now are no pair.
+        if course.measure.is_remembered(baseline) != course.measure.is_remembered(best) {
+            course.measure.forget(baseline);
+            course.measure.forget(best);
+        }
+        course.measure.begin_pair(limits.len());
+        let is_even = limits.len() % 2 == 0;
         let (first, second) = if is_even { (baseline, best) } else { (best, baseline) };
         let (one, other) = (course.burst(first)?, course.burst(second)?);
-        let mean = |values: &[f64]| Interval::of(values).map(|interval| interval.mean).filter(|mean| *mean > 0.0);
-        let (base, new) = if is_even { (mean(&one), mean(&other)) } else { (mean(&other), mean(&one)) };
-        let (Some(base), Some(new)) = (base, new) else { break };
-        course.steady[2].push(base);
-        pairs.push((base, new));
+        let (base, new) = if is_even { (one, other) } else { (other, one) };
+        let (Some(base_mean), Some(new_mean)) = (base.mean(), new.mean()) else { break };
+        course.steady[2].push(base_mean);
+        values.push((base_mean, new_mean));
+        limits.push((base.limit_used, new.limit_used));
     }
     (found.baseline, found.best) = (course.trial(baseline), course.trial(best));
-    found.gain = if pairs.len() >= PAIRS_MIN { paired_gain(&pairs) } else { None };
+    if limits.len() < PAIRS_MIN {
+        return Ok(());
+    }
+    found.gain = paired_gain(&values);
     let gains = found.gain.is_some_and(|gain| gain.low > 1.0 + GAIN_MIN);
-    // What keeps the limits is better than what does not, whatever its value.
-    let is_kept_by_best_alone = found.baseline.failure.is_none() && !found.baseline.fits();
-    found.is_better = found.best.fits() && (gains || is_kept_by_best_alone);
+    found.is_kept_alone = found.best.fits() && is_missed(course, baseline) && are_apart(&limits);
+    found.is_better = found.best.fits() && (gains || found.is_kept_alone);
     Ok(())
+}
+
+/// The unmodified configuration was measured, and keeps the limits at no load.
+fn is_missed(course: &Course<'_>, baseline: &Choice) -> bool {
+    let mut all = course.tried.values().filter(|trial| trial.choice.values == baseline.values);
+    let trial = course.trial(baseline);
+    let is_at_no_load = trial.standing == Standing::Breaks || course.is_lowest(baseline);
+    trial.failure.is_none() && all.all(|trial| !trial.fits()) && is_at_no_load
+}
+
+/// Pairs of limits, each in parts of it, show that the first of a pair misses what the second keeps: the second is
+/// nearer by more than chance, or all pairs say it.
+fn are_apart(limits: &[(f64, f64)]) -> bool {
+    let nearer: Vec<(f64, f64)> = limits.iter().map(|(base, new)| (*new, *base)).collect();
+    let is_nearer = paired_gain(&nearer).is_some_and(|gain| gain.low > 1.0);
+    is_nearer || limits.iter().all(|(base, new)| *base > 1.0 && *new <= 1.0)
 }
 
 #[cfg(test)]

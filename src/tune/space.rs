@@ -24,8 +24,8 @@ pub const FIELDS: [&str; 7] = [
 const BATCH_MAX: u64 = 128;
 /// Values of a field.
 const VALUES_MAX: usize = 64;
-/// Choices that are counted and listed at most.
-pub const CHOICES_MAX: usize = 100_000;
+/// Combinations up to which the different ones are counted.
+const CHOICES_MAX: usize = 10_000;
 /// Backends of models that `--run-to-completion=measured` may act on.
 const MEASURED_BACKENDS: [&str; 5] = ["onnxruntime", "tensorflow", "openvino", "fil", "affine"];
 /// Longest execution that it acts on.
@@ -303,7 +303,7 @@ impl Space {
 
     /// Nothing can be changed.
     pub fn is_single(&self) -> bool {
-        self.fields.iter().all(|field| field.values.len() < 2) && self.loads.wanted.min(self.loads.levels.len()) < 2
+        self.fields.iter().all(|field| field.values.len() < 2)
     }
 
     /// The unmodified configuration at the highest load.
@@ -392,34 +392,46 @@ impl Space {
         })
     }
 
-    /// Every choice that differs in its effect, at the highest load unless loads are a dimension; at most
-    /// [`CHOICES_MAX`].
-    pub fn all(&self) -> Vec<Choice> {
-        let loads = if self.loads.is_dimension { self.loads.wanted } else { 1 };
-        let mut seen = std::collections::BTreeSet::new();
-        let mut all = Vec::new();
-        let mut values = vec![0usize; self.fields.len()];
-        let mut steps = 0;
-        'counting: loop {
-            for load in 0..loads {
-                let choice = self.canonical(&Choice { values: values.clone(), load });
-                if self.allows(&choice) && seen.insert(choice.clone()) {
-                    all.push(choice);
+    /// Loads of a configuration that are choices of their own.
+    fn load_count(&self) -> usize {
+        if self.loads.is_dimension { self.loads.wanted } else { 1 }
+    }
+
+    /// The choices one after the other, at the highest load unless loads are a dimension: `None` in the place of those
+    /// that make no sense, or that another one stands for. So a caller can end it at any time.
+    pub fn walk(&self) -> impl Iterator<Item = Option<Choice>> + '_ {
+        let mut next = Some(vec![0usize; self.fields.len()]);
+        let mut load = 0;
+        std::iter::from_fn(move || {
+            let values = next.as_mut()?;
+            let choice = Choice { values: values.clone(), load };
+            load += 1;
+            if load >= self.load_count() {
+                load = 0;
+                let mut is_over = true;
+                for (value, field) in values.iter_mut().zip(&self.fields) {
+                    *value += 1;
+                    if *value < field.values.len() {
+                        is_over = false;
+                        break;
+                    }
+                    *value = 0;
+                }
+                if is_over {
+                    next = None;
                 }
             }
-            steps += 1;
-            if steps >= CHOICES_MAX || all.len() >= CHOICES_MAX {
-                return all;
-            }
-            for (value, field) in values.iter_mut().zip(&self.fields) {
-                *value += 1;
-                if *value < field.values.len() {
-                    continue 'counting;
-                }
-                *value = 0;
-            }
-            return all;
-        }
+            let counts = self.canonical(&choice) == choice && self.allows(&choice);
+            Some(counts.then_some(choice))
+        })
+    }
+
+    /// How many choices there are that differ in their effect. Of a space with more than [`CHOICES_MAX`] it is the number
+    /// of all combinations.
+    pub fn size(&self) -> usize {
+        let counts = self.fields.iter().map(|field| field.values.len()).chain([self.load_count()]);
+        let combinations = counts.fold(1usize, usize::saturating_mul);
+        if combinations > CHOICES_MAX { combinations } else { self.walk().flatten().count() }
     }
 
     /// What differs from the unmodified configuration, by names of fields.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::super::outcome::{Outcome, Verdict};
 use super::super::point::{Point, pareto};
+use super::super::statistics::Interval;
 use super::{gain, mib, number, optional, plus_minus};
 use nereid_perf::report::html::STYLE;
 use nereid_perf::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
@@ -50,7 +51,8 @@ fn facts(outcome: &Outcome, page: &mut String) {
         ("Seed", plan.seed.to_string()),
         ("Machine", outcome.facts.machine.line()),
     ];
-    if let Some(measured) = outcome.gain {
+    let is_claimed = |gain: &Interval| outcome.verdict != Verdict::Better || gain.low > 1.0;
+    if let Some(measured) = outcome.gain.filter(is_claimed) {
         list.insert(2, ("Gain", gain(measured)));
     }
     page.push_str("<dl class=\"facts\">");
@@ -206,7 +208,7 @@ fn points(outcome: &Outcome, page: &mut String) {
         if point.is_generator_limited() {
             remarks.push("void: the load generator was the limit".to_owned());
         }
-        if point.unsustainable {
+        if point.is_unsustainable() {
             remarks.push("the rate was not sustained".to_owned());
         }
         if let Some(reason) = &point.failure {

@@ -123,9 +123,10 @@ pub fn summary(outcome: &Outcome) -> String {
         Verdict::Better => better(outcome, &mut text),
         Verdict::NothingBetter => {
             let measured = outcome.gain.map(|measured| format!(": the best candidate has {}", gain(measured)));
+            let known = if outcome.ended_early.is_some() { "Nothing is known to be" } else { "Nothing is" };
             let _ = writeln!(
                 text,
-                "Nothing is better than the present configuration beyond noise{}.",
+                "{known} better than the present configuration beyond noise{}.",
                 measured.unwrap_or_default()
             );
         }
@@ -154,11 +155,11 @@ fn better(outcome: &Outcome, text: &mut String) {
         let _ = writeln!(text, "server flag: {flag}");
     }
     let _ = writeln!(text, "\n{}", outcome.why);
-    match outcome.gain {
-        Some(measured) => {
-            let _ = writeln!(text, "Expected gain in {}: {}.", outcome.plan.goal.objective.name(), gain(measured));
-        }
-        None => text.push_str("It keeps the limits, which the present configuration does not.\n"),
+    if outcome.is_kept_alone {
+        text.push_str("It keeps the limits, which the present configuration does not.\n");
+    }
+    if let Some(measured) = outcome.gain.filter(|gain| gain.low > 1.0) {
+        let _ = writeln!(text, "Expected gain in {}: {}.", outcome.plan.goal.objective.name(), gain(measured));
     }
 }
 

@@ -4,16 +4,19 @@ use super::{Course, Phase, Stop};
 use crate::space::Choice;
 
 pub fn run(course: &mut Course<'_>, baseline: &Choice) -> Result<(), Stop> {
-    let all = course.space.all();
-    let middle = all.len() / 2;
-    for (at, choice) in all.iter().enumerate() {
+    let space = course.space;
+    let middle = space.size() / 2;
+    let mut measured = 0;
+    for choice in space.walk() {
         if !course.may_go_on(Phase::Search) {
             break;
         }
-        course.evaluate(choice, 1)?;
-        if at == middle {
+        let Some(choice) = choice else { continue };
+        course.evaluate(&choice, 1)?;
+        if measured == middle {
             course.remeasure(baseline)?;
         }
+        measured += 1;
     }
     Ok(())
 }

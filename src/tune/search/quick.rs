@@ -10,6 +10,8 @@ use crate::space::{Choice, FieldKind, Value};
 
 const RADIUS: i64 = 3;
 const NEIGHBOURS_MIN: usize = 3;
+/// Neighbours that are looked at.
+const NEIGHBOURS_MAX: usize = 4096;
 /// Steps of the climb.
 const STEPS_MAX: usize = 64;
 
@@ -85,26 +87,43 @@ pub fn run(course: &mut Course<'_>, baseline: &Choice) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Those within the radius, the nearest first.
+/// Those within the radius, the nearest first: a step along one axis, or along two at a time.
 fn neighbours(home: &Choice, axes: &[usize], space: &crate::space::Space) -> Vec<Choice> {
-    let mut found: Vec<(i64, Choice)> = vec![(0, home.clone())];
-    for axis in axes {
-        let most = space.fields.get(*axis).map_or(0, |field| field.values.len()) as i64;
-        let mut more = Vec::new();
-        for (distance, choice) in &found {
-            for offset in -RADIUS..=RADIUS {
-                let distance = distance + offset * offset;
-                let mut neighbour = choice.clone();
-                let Some(value) = neighbour.values.get_mut(*axis) else { continue };
-                let moved = *value as i64 + offset;
-                if distance <= RADIUS * RADIUS && (0..most).contains(&moved) {
-                    *value = moved as usize;
-                    more.push((distance, neighbour));
+    let moved = |choice: &Choice, axis: usize, offset: i64| -> Option<Choice> {
+        let count = space.fields.get(axis)?.values.len();
+        let mut moved = choice.clone();
+        let value = moved.values.get_mut(axis)?;
+        *value = usize::try_from(*value as i64 + offset).ok().filter(|value| *value < count)?;
+        Some(moved)
+    };
+    let offsets = || (-RADIUS..=RADIUS).filter(|offset| *offset != 0);
+    let mut found = Vec::new();
+    for distance in 1..=RADIUS * RADIUS {
+        let mut ring = Vec::new();
+        for (at, axis) in axes.iter().enumerate() {
+            for offset in offsets() {
+                let left = distance - offset * offset;
+                let Some(one) = moved(home, *axis, offset).filter(|_| left >= 0) else { continue };
+                if left == 0 {
+                    ring.push(one);
+                    continue;
+                }
+                let others = axes.get(at + 1..).unwrap_or_default();
+                for (other, second) in others.iter().flat_map(|other| offsets().map(move |second| (*other, second))) {
+                    if found.len() + ring.len() >= NEIGHBOURS_MAX {
+                        break;
+                    }
+                    if second * second == left {
+                        ring.extend(moved(&one, other, second));
+                    }
                 }
             }
         }
-        found = more;
+        ring.sort();
+        found.extend(ring);
+        if found.len() >= NEIGHBOURS_MAX {
+            break;
+        }
     }
-    found.sort();
-    found.into_iter().filter(|(distance, _)| *distance > 0).map(|(_, choice)| choice).collect()
+    found
 }

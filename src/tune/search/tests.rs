@@ -1,6 +1,7 @@
 //! Searches on simulated models: an execution of a batch b takes a + c b, on so many cores, with noise.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde_json::json;
 
@@ -70,12 +71,27 @@ struct Simulated<'a> {
     values: BTreeMap<Choice, Vec<f64>>,
     bursts: usize,
     bursts_max: usize,
+    /// Bursts behind which the time of the search is over.
+    search_max: usize,
+    /// The last comparison has begun.
+    confirms: Rc<Cell<bool>>,
 }
 
 impl<'a> Simulated<'a> {
     fn new(space: &'a Space, noise: f64, seed: u64, model: Model<'a>) -> Simulated<'a> {
         let values = BTreeMap::new();
-        Simulated { space, model, noise, state: seed, values, bursts: 0, bursts_max: usize::MAX }
+        let (bursts_max, search_max) = (usize::MAX, usize::MAX);
+        Simulated {
+            space,
+            model,
+            noise,
+            state: seed,
+            values,
+            bursts: 0,
+            bursts_max,
+            search_max,
+            confirms: Rc::default(),
+        }
     }
 
     fn plain(space: &'a Space, noise: f64, seed: u64, a: f64, c: f64) -> Simulated<'a> {
@@ -118,23 +134,28 @@ impl Measure for Simulated<'_> {
         let last: Vec<f64> = (0..3).map(|_| rate * common * (1.0 + self.noise * self.normal())).collect();
         let all = self.values.entry(choice.clone()).or_default();
         all.extend(&last);
-        Ok(Burst::Measured { all: all.clone(), last, standing, excess })
+        let limit_used = if standing == Standing::Fits { 0.5 } else { excess.max(1.01) };
+        Ok(Burst::Measured { all: all.clone(), last, standing, excess, limit_used })
     }
 
-    fn may_go_on(&self, _phase: Phase) -> bool {
-        true
+    fn may_go_on(&self, phase: Phase) -> bool {
+        phase != Phase::Search || self.bursts < self.search_max
+    }
+
+    fn begin_pair(&mut self, _number: usize) {
+        self.confirms.set(true);
     }
 }
 
 /// The best of all choices, in truth.
 fn best_of_all(simulated: &Simulated<'_>, space: &Space) -> f64 {
-    space.all().iter().map(|choice| simulated.truth(choice)).fold(0.0, f64::max)
+    space.walk().flatten().map(|choice| simulated.truth(&choice)).fold(0.0, f64::max)
 }
 
 #[test]
 fn racing_finds_the_best_in_a_tenth_of_the_points() {
     let space = space();
-    let size = space.all().len();
+    let size = space.size();
     for (a, c) in [(10.0, 0.5), (20.0, 0.01), (1.0, 1.0), (5.0, 5.0), (0.1, 2.0)] {
         for seed in 0..5 {
             let mut simulated = Simulated::plain(&space, 0.02, seed, a, c);
@@ -158,7 +179,7 @@ fn the_exhaustive_search_tries_everything_and_agrees() {
     let mut simulated = Simulated::plain(&space, 0.01, 7, 10.0, 0.5);
     let best = best_of_all(&simulated, &space);
     let found = search(&mut simulated, &space, Search::Exhaustive);
-    assert_eq!(found.tried, space.all().len());
+    assert_eq!(found.tried, space.size());
     assert!(simulated.truth(&found.best.choice) >= 0.95 * best && found.is_better);
 }
 
@@ -169,7 +190,7 @@ fn the_quick_search_climbs_in_batch_and_instances() {
     let best = best_of_all(&simulated, &space);
     let found = search(&mut simulated, &space, Search::Quick);
     assert!(found.is_better && simulated.truth(&found.best.choice) >= 0.7 * best, "{found:?}");
-    assert!(found.tried * 4 <= space.all().len(), "{}", found.tried);
+    assert!(found.tried * 4 <= space.size(), "{}", found.tried);
 }
 
 /// Every configuration is equally good.
@@ -183,7 +204,7 @@ fn of_equal_configurations_none_is_better() {
         let found = search(&mut simulated, &space, Search::Race);
         claims += usize::from(found.is_better);
     }
-    assert!(claims <= 5, "{claims} of 100");
+    assert!(claims < 5, "{claims} of 100");
 }
 
 #[test]
@@ -269,4 +290,91 @@ fn a_machine_that_changes_is_noticed() {
     assert!(search(&mut simulated, &space, Search::Race).drift > DRIFT_MAX);
     let mut steady = Simulated::plain(&space, 0.005, 5, 10.0, 0.5);
     assert!(search(&mut steady, &space, Search::Race).drift < DRIFT_MAX);
+}
+
+/// Instances alone: 1, 4 and 8.
+fn instances(load: &LoadRule) -> Space {
+    let set = [
+        ("instances", "1,4,8"),
+        ("max_batch_size", "8"),
+        ("max_queue_delay_microseconds", "off"),
+        ("preferred_batch_size", "default"),
+        ("intra_op_thread_count", "default"),
+    ];
+    let set = set.map(|(field, values)| crate::plan::Setting {
+        field: field.to_owned(),
+        values: values.split(',').map(str::to_owned).collect(),
+    });
+    let server = ServerFacts { cores: 2 * CORES as usize, run_to_completion: "declared".to_owned() };
+    Space::new(&[facts()], &set, &BTreeMap::new(), load, &server).unwrap()
+}
+
+#[test]
+fn what_misses_its_limit_in_the_last_comparison_gives_way_to_the_next() {
+    let space = instances(&LoadRule::Follows);
+    for (kept, wanted) in [(4.0, 4.0), (1.0, 1.0)] {
+        let confirms: Rc<Cell<bool>> = Rc::default();
+        let seen = Rc::clone(&confirms);
+        let model: Model<'_> = Box::new(move |settings, _| {
+            let is_missed = seen.get() && settings.instances > kept;
+            let standing = if is_missed { Standing::Breaks } else { Standing::Fits };
+            Ok((100.0 * settings.instances, standing, if is_missed { 1.5 } else { 1.0 }))
+        });
+        let mut simulated = Simulated::new(&space, 0.01, 5, model);
+        simulated.confirms = confirms;
+        let found = search(&mut simulated, &space, Search::Race);
+        assert_eq!(settings(&space, &found.best.choice).instances, wanted, "{found:?}");
+        assert!(found.keeps_limits && found.best.fits() && found.stopped.is_none());
+        assert_eq!((found.is_better, found.gain.is_some()), (wanted > 1.0, wanted > 1.0));
+        assert!(!found.is_kept_alone);
+    }
+}
+
+#[test]
+fn a_limit_that_only_chance_separates_makes_nothing_better() {
+    let space = instances(&LoadRule::Follows);
+    for is_chance in [true, false] {
+        let confirms: Rc<Cell<bool>> = Rc::default();
+        let seen = Rc::clone(&confirms);
+        // All are equally fast; the present one misses the limit, or seems to.
+        let model: Model<'_> = Box::new(move |settings, _| {
+            let is_missed = settings.instances < 2.0 && !(is_chance && seen.get());
+            let standing = if is_missed { Standing::Breaks } else { Standing::Fits };
+            Ok((100.0, standing, if is_missed { 1.1 } else { 1.0 }))
+        });
+        let mut simulated = Simulated::new(&space, 0.001, 5, model);
+        simulated.confirms = confirms;
+        let found = search(&mut simulated, &space, Search::Race);
+        assert_eq!((found.is_better, found.is_kept_alone), (!is_chance, !is_chance), "{found:?}");
+    }
+    assert!(are_apart(&[(1.5, 0.9), (1.4, 0.8), (1.6, 1.2), (1.5, 0.9)]), "nearer in each");
+    assert!(!are_apart(&[(1.1, 0.9), (0.9, 1.1), (1.2, 1.0), (0.8, 1.0)]));
+    assert!(are_apart(&[(f64::INFINITY, 0.9); 4]) && !are_apart(&[(f64::INFINITY, 1.1); 4]));
+}
+
+#[test]
+fn another_load_is_no_other_configuration() {
+    let space = instances(&LoadRule::Concurrency(vec![1, 2, 4]));
+    for seed in 0..20 {
+        // The lower loads seem to be better later on.
+        let bursts = Cell::new(0);
+        let model: Model<'_> = Box::new(move |settings, choice| {
+            bursts.set(bursts.get() + 1);
+            let later = if bursts.get() > 8 { 1.0 + 0.2 * choice.load as f64 } else { 1.0 };
+            Ok((if settings.instances > 1.0 { 50.0 } else { 100.0 * later }, Standing::Fits, 1.0))
+        });
+        let found = search(&mut Simulated::new(&space, 0.01, seed, model), &space, Search::Exhaustive);
+        assert!(!found.is_better && found.best.choice == found.baseline.choice, "{found:?}");
+        assert_eq!(found.baseline.choice.values, space.baseline().values);
+    }
+}
+
+#[test]
+fn a_search_that_the_time_cuts_says_so() {
+    let space = space();
+    let mut simulated = Simulated::plain(&space, 0.01, 5, 10.0, 0.5);
+    simulated.search_max = 8;
+    assert!(search(&mut simulated, &space, Search::Race).is_cut);
+    let mut whole = Simulated::plain(&space, 0.01, 5, 10.0, 0.5);
+    assert!(!search(&mut whole, &space, Search::Race).is_cut);
 }

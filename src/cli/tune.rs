@@ -86,10 +86,11 @@ Results:
   --report=<directory>
                        Write tune.json, report.html, points.csv and <model>/config.pbtxt there.
   --json               Print tune.json on stdout instead of the summary.
-  --resume=<file>      A tune.json: its points are not measured again.
+  --resume=<file>      A tune.json: its points are not measured again, and its slices keep their length.
 
-Exit codes: 0 found better; 3 nothing is better beyond noise; 4 no configuration keeps the limits; 2 the command line is
-of no use or the run failed; 130 interrupted, with what was measured kept.
+Exit codes: 0 found better; 3 nothing is better beyond noise, or the budget was over before that was known, which it then
+says; 4 no configuration keeps the limits; 2 the command line is of no use or the run failed; 130 interrupted, with what
+was measured kept.
 ";
 
 #[derive(Debug)]
@@ -259,7 +260,16 @@ fn parse(arguments: &Arguments) -> Result<Option<TuneArguments>, String> {
 
 /// What the scratch server decides itself cannot be given to it.
 fn check_flags(flags: &[OsString]) -> Result<(), String> {
-    const OWN: [&str; 9] = [
+    /// Those that change what is measured, and why.
+    const UNFIT: [(&str, &str); 6] = [
+        ("--take-over", "it would take the listening sockets of the server that runs"),
+        ("--model-load-on-demand", "a model that is loaded or unloaded by requests is another one in each measurement"),
+        ("--model-idle-secs", "a model that is unloaded between measurements has no figures"),
+        ("--model-count-max", "a model that is unloaded for another one has no figures"),
+        ("--model-memory-byte-size", "a model that is unloaded for another one has no figures"),
+        ("--model-device-memory-byte-size", "a model that is unloaded for another one has no figures"),
+    ];
+    const OWN: [&str; 10] = [
         "--model-repository",
         "--model-store",
         "--model-control-mode",
@@ -268,6 +278,7 @@ fn check_flags(flags: &[OsString]) -> Result<(), String> {
         "--grpc-port",
         "--grpc-address",
         "--exit-timeout-secs",
+        "--drain-delay",
         "--log-file",
     ];
     for flag in flags {
@@ -275,6 +286,9 @@ fn check_flags(flags: &[OsString]) -> Result<(), String> {
         let name = text.split_once('=').map_or(text.as_ref(), |(name, _)| name);
         if OWN.contains(&name) {
             return Err(format!("-- {text}: the scratch server has its own {name}"));
+        }
+        if let Some((_, why)) = UNFIT.iter().find(|(unfit, _)| *unfit == name) {
+            return Err(format!("-- {text}: the scratch server takes no {name}: {why}"));
         }
     }
     Ok(())
@@ -442,6 +456,8 @@ mod tests {
             ("m,m --model-repository=/", "no list of different models"),
             ("m --model-repository=/ --recording=f --shape=I:1", "twice"),
             ("m --model-repository=/ -- --http-port=1", "the scratch server has its own --http-port"),
+            ("m --model-repository=/ -- --take-over=/x", "would take the listening sockets"),
+            ("m --model-repository=/ -- --model-load-on-demand", "takes no --model-load-on-demand: a model that"),
             ("m --model-repository=/ --objective=speed", "throughput, latency and memory"),
         ] {
             let error = parsed(line).unwrap_err();

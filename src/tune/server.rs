@@ -139,9 +139,13 @@ impl ScratchServer {
             // The ports are read from the log.
             "--log-info=true",
             "--exit-timeout-secs=5",
+            // Nobody is sent elsewhere.
+            "--drain-delay=0",
         ]);
         command.args(&plan.more);
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("TMPDIR", directory.path());
+        // They concern the service that the tuner may be part of, and hold requests back.
+        command.env_remove("NOTIFY_SOCKET").env_remove("TRITONSERVER_DELAY_SCHEDULER");
         // Ctrl-C is for the tuner alone, which then ends the server.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
         let child = command.spawn().map_err(system("the scratch server"))?;

@@ -86,9 +86,9 @@ Results:
   --report=<directory>
                        Write tune.json, report.html, points.csv and <model>/config.pbtxt there.
   --json               Print tune.json on stdout instead of the summary.
-  --resume=<file>      A tune.json: its points are not measured again, and its slices keep their length.
+  --resume=<file>      A tune.json: its points are not measured again. Slices keep their length.
 
-Exit codes: 0 found better; 3 nothing is better beyond noise, or the budget was over before that was known, which it then
+Exit codes: 0 found better; 3 nothing is better beyond noise, or the budget was over before that was known, as it then
 says; 4 no configuration keeps the limits; 2 the command line is of no use or the run failed; 130 interrupted, with what
 was measured kept.
 ";

@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM, SIGQUIT and the end of the terminal: the run ends in good order, with what was measured. The scratch server is ended in any case.
+//! Ctrl-C, SIGTERM, SIGQUIT and the end of the terminal: the run ends in good order, with what was measured. The
+//! scratch server is ended in any case.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -34,7 +34,7 @@ const SLICE_MAX: Duration = Duration::from_secs(2);
 const REQUESTS_OF_SLICE: f64 = 20.0;
 /// Of an open loop, the time whose requests warm the server up, and how many of them at most.
 const WARM_UP_SECONDS: f64 = 0.2;
-const WARM_UP_REQUESTS_MAX: f64 = 64.0;
+const WARM_UP_REQUESTS_MAX: f64 = 16.0;
 /// Added to the seed in the last comparison, whose times are others than those of the search.
 const PAIRS_SEED: u64 = 1000;
 /// Requests in flight, of one model.

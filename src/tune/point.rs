@@ -161,7 +161,8 @@ impl Point {
         self.rate = burst.rate.or(self.rate);
     }
 
-    /// One burst out of a point. Latencies and spans, which it has only of all bursts together, come with the first one.
+    /// One burst out of a point. Latencies and spans, which it has only of all bursts together, come with the first
+    /// one.
     pub fn part(&self, at: usize) -> Point {
         let slices = at * SLICES..(at + 1) * SLICES;
         let cut = |values: &[f64]| values.get(slices.clone()).unwrap_or_default().to_vec();

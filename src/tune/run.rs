@@ -35,6 +35,7 @@ const DELAY_US_MIN: f64 = 50.0;
 const PROBE_CONCURRENCY: usize = 2;
 /// Open files of the load generator, and of the server.
 const FILES_WANTED: u64 = 16_384;
+const NOT_BEGUN: &str = "the budget is over before anything was measured";
 pub const FILE: &str = "tune.json";
 
 /// Tunes. `tell` is called after each burst with what is known of its point.
@@ -277,7 +278,7 @@ impl<'a> Setup<'a> {
         let mut measurer = Measurer::new(bench, server, BTreeMap::new(), Box::new(|_| {}));
         let point = measurer.probe().map_err(|stop| match stop {
             Stop::Interrupted => TuneError::Interrupted,
-            Stop::Budget => TuneError::Failed("the budget is over before anything was measured".to_owned()),
+            Stop::Budget => TuneError::Failed(NOT_BEGUN.to_owned()),
             Stop::Failed(text) => TuneError::Failed(text),
         })?;
         let server = measurer.into_server();
@@ -366,6 +367,7 @@ fn conclude(outcome: &mut Outcome, found: &Found, numbers: [Option<usize>; 2]) -
     (outcome.gain, outcome.drift, outcome.is_kept_alone) = (found.gain, found.drift, found.is_kept_alone);
     outcome.verdict = match &found.stopped {
         Some(Stop::Interrupted) if outcome.points.is_empty() => return Err(TuneError::Interrupted),
+        Some(Stop::Budget) if outcome.points.is_empty() => return Err(TuneError::Failed(NOT_BEGUN.to_owned())),
         Some(Stop::Failed(text)) => return Err(TuneError::Failed(text.clone())),
         Some(Stop::Interrupted) => Verdict::Interrupted,
         _ if !found.keeps_limits => Verdict::LimitsNotMet,

@@ -159,7 +159,7 @@ pub struct Found {
     pub is_better: bool,
     /// The best one keeps the limits, and the unmodified configuration does not, in the last comparison too.
     pub is_kept_alone: bool,
-    /// Something that was tried keeps the limits.
+    /// Something that was tried keeps the limits, or nothing was.
     pub keeps_limits: bool,
     /// The time was over before the search came to its end.
     pub is_cut: bool,
@@ -334,7 +334,7 @@ pub fn search(measure: &mut dyn Measure, space: &Space, kind: Search) -> Found {
     let outcome = run(&mut course, &baseline, kind, &mut found);
     found.stopped = outcome.err();
     found.tried = course.tried.len();
-    found.keeps_limits = course.tried.values().any(Trial::fits);
+    found.keeps_limits = course.tried.is_empty() || course.tried.values().any(Trial::fits);
     found.is_cut = course.is_cut.get();
     let [first, middle, end] = &course.steady;
     found.drift = drift(&[first, middle, end]);

@@ -426,8 +426,8 @@ impl Space {
         })
     }
 
-    /// How many choices there are that differ in their effect. Of a space with more than [`CHOICES_MAX`] it is the number
-    /// of all combinations.
+    /// How many choices there are that differ in their effect. Of a space with more than [`CHOICES_MAX`] combinations it
+    /// is their number.
     pub fn size(&self) -> usize {
         let counts = self.fields.iter().map(|field| field.values.len()).chain([self.load_count()]);
         let combinations = counts.fold(1usize, usize::saturating_mul);

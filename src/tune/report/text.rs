@@ -165,7 +165,8 @@ fn better(outcome: &Outcome, text: &mut String) {
 
 fn limits_not_met(outcome: &Outcome, text: &mut String) {
     let wanted = outcome.space.loads.levels.first().map(Level::to_string).unwrap_or_default();
-    let _ = writeln!(text, "No configuration keeps the limits ({}) at {wanted}.", outcome.plan.goal.describe());
+    let which = if outcome.ended_early.is_some() { "that was measured keeps" } else { "keeps" };
+    let _ = writeln!(text, "No configuration {which} the limits ({}) at {wanted}.", outcome.plan.goal.describe());
     match (&outcome.capacity, outcome.point(outcome.best)) {
         (Some(capacity), _) => {
             let _ = writeln!(

@@ -18,6 +18,7 @@ use super::server::{CallFailure, ScratchDirectory, ScratchServer, ServerPlan};
 use super::space::{Choice, FieldKind, Level, Space};
 use super::statistics::{Interval, percentile};
 use super::traffic::Traffic;
+use nereid_client::Endpoint;
 use nereid_perf::{
     Client, Load, Measurement, PerfError, Progress, Protocol, Rules, ServerSide, Service, Spacing, Stage, Step, Sweep,
     Target, Window,
@@ -433,6 +434,61 @@ impl<'a> Measurer<'a> {
         }
     }
 
+    /// The load of one model. The endpoints are those of HTTP and gRPC.
+    fn plan_of(
+        &self,
+        choice: &Choice,
+        target: &ModelFacts,
+        traffic: &Traffic,
+        seed: u64,
+        (http, grpc): (&Endpoint, Option<&Endpoint>),
+    ) -> nereid_perf::Plan {
+        let load = self.load_of(choice, target, traffic);
+        let warm_up_requests = match &load {
+            Load::Concurrency(sweep) => sweep.start as u64,
+            // Of a rate that is too high, few.
+            Load::Rate { sweep, .. } => (sweep.start * WARM_UP_SECONDS).min(WARM_UP_REQUESTS_MAX) as u64,
+            Load::Intervals(_) => 0,
+        };
+        // More than is due within the limit of the latency, or within half a second, is a load that is too high.
+        let limit_s = self.bench.goal.slo.map_or(0.0, |slo| slo.p99_ms / 1e3);
+        let outstanding_max = match &load {
+            Load::Rate { sweep, .. } => (sweep.start * (2.0 * limit_s).max(0.5)).clamp(64.0, 16_384.0) as usize,
+            Load::Concurrency(_) | Load::Intervals(_) => Client::default().outstanding_max,
+        };
+        let endpoint = match (traffic.is_decoupled, grpc) {
+            (true, Some(grpc)) => grpc.clone(),
+            _ => http.clone(),
+        };
+        let protocol = if traffic.is_decoupled { Protocol::GrpcStream } else { Protocol::Http };
+        nereid_perf::Plan {
+            target: Target { endpoint, tls: None, protocol },
+            service: Service::Triton,
+            model: target.name.clone(),
+            version: String::new(),
+            work: traffic.work.clone(),
+            load,
+            rules: Rules {
+                window: Window::Time(self.slice),
+                // Windows that agree end nothing: all of them count.
+                stability_percent: 0.0,
+                trials_max: SLICES as u32,
+                percentile: Some(99.0),
+                warm_up_requests,
+                seed,
+                ..Rules::default()
+            },
+            client: Client { request_timeout: REQUEST_TIMEOUT, outstanding_max, ..Client::default() },
+            server_statistics: true,
+            composing_models: match target.is_ensemble() {
+                true => self.bench.tuned.iter().map(|facts| facts.name.clone()).collect(),
+                false => Vec::new(),
+            },
+            metrics: None,
+            records_max: 0,
+        }
+    }
+
     /// One burst of all models at a time.
     fn load(&mut self, choice: &Choice, seed: u64) -> Result<Point, Left> {
         let hard_end = self.hard_end();
@@ -442,50 +498,7 @@ impl<'a> Measurer<'a> {
         let began = Instant::now();
         let mut plans = Vec::new();
         for (target, traffic) in self.bench.targets.iter().zip(self.bench.traffic) {
-            let load = self.load_of(choice, target, traffic);
-            let warm_up_requests = match &load {
-                Load::Concurrency(sweep) => sweep.start as u64,
-                // Of a rate that is too high, few.
-                Load::Rate { sweep, .. } => (sweep.start * WARM_UP_SECONDS).min(WARM_UP_REQUESTS_MAX) as u64,
-                Load::Intervals(_) => 0,
-            };
-            // More than is due within the limit of the latency, or within half a second, is a load that is too high.
-            let limit_s = self.bench.goal.slo.map_or(0.0, |slo| slo.p99_ms / 1e3);
-            let outstanding_max = match &load {
-                Load::Rate { sweep, .. } => (sweep.start * (2.0 * limit_s).max(0.5)).clamp(64.0, 16_384.0) as usize,
-                Load::Concurrency(_) | Load::Intervals(_) => Client::default().outstanding_max,
-            };
-            let endpoint = match (traffic.is_decoupled, &grpc) {
-                (true, Some(grpc)) => grpc.clone(),
-                _ => http.clone(),
-            };
-            let protocol = if traffic.is_decoupled { Protocol::GrpcStream } else { Protocol::Http };
-            plans.push(nereid_perf::Plan {
-                target: Target { endpoint, tls: None, protocol },
-                service: Service::Triton,
-                model: target.name.clone(),
-                version: String::new(),
-                work: traffic.work.clone(),
-                load,
-                rules: Rules {
-                    window: Window::Time(self.slice),
-                    // Windows that agree end nothing: all of them count.
-                    stability_percent: 0.0,
-                    trials_max: SLICES as u32,
-                    percentile: Some(99.0),
-                    warm_up_requests,
-                    seed,
-                    ..Rules::default()
-                },
-                client: Client { request_timeout: REQUEST_TIMEOUT, outstanding_max, ..Client::default() },
-                server_statistics: true,
-                composing_models: match target.is_ensemble() {
-                    true => self.bench.tuned.iter().map(|facts| facts.name.clone()).collect(),
-                    false => Vec::new(),
-                },
-                metrics: None,
-                records_max: 0,
-            });
+            plans.push(self.plan_of(choice, target, traffic, seed, (&http, grpc.as_ref())));
         }
         let interrupt = self.bench.interrupt;
         let is_open = matches!(self.bench.space.level(choice), Level::Rate(_));

@@ -448,13 +448,13 @@ impl<'a> Measurer<'a> {
             Load::Concurrency(sweep) => sweep.start as u64,
             // Of a rate that is too high, few.
             Load::Rate { sweep, .. } => (sweep.start * WARM_UP_SECONDS).min(WARM_UP_REQUESTS_MAX) as u64,
-            Load::Intervals(_) => 0,
+            Load::Intervals(_) | Load::Recorded(_) => 0,
         };
         // More than is due within the limit of the latency, or within half a second, is a load that is too high.
         let limit_s = self.bench.goal.slo.map_or(0.0, |slo| slo.p99_ms / 1e3);
         let outstanding_max = match &load {
             Load::Rate { sweep, .. } => (sweep.start * (2.0 * limit_s).max(0.5)).clamp(64.0, 16_384.0) as usize,
-            Load::Concurrency(_) | Load::Intervals(_) => Client::default().outstanding_max,
+            Load::Concurrency(_) | Load::Intervals(_) | Load::Recorded(_) => Client::default().outstanding_max,
         };
         let endpoint = match (traffic.is_decoupled, grpc) {
             (true, Some(grpc)) => grpc.clone(),
@@ -567,7 +567,7 @@ impl<'a> Measurer<'a> {
             match &plan.load {
                 Load::Concurrency(sweep) => in_flight += sweep.start as u64,
                 Load::Rate { sweep, .. } => rate += sweep.start,
-                Load::Intervals(_) => {}
+                Load::Intervals(_) | Load::Recorded(_) => {}
             }
             is_generator_limited |= measured.limits.client_is_bottleneck();
             is_unsustainable |= measured.limits.unsustainable;
@@ -707,7 +707,7 @@ impl Measure for Measurer<'_> {
         let mut loads = self.bench.targets.iter().zip(self.bench.traffic);
         loads.all(|(target, traffic)| match self.load_of(choice, target, traffic) {
             Load::Concurrency(sweep) => sweep.start <= 1,
-            Load::Rate { .. } | Load::Intervals(_) => false,
+            Load::Rate { .. } | Load::Intervals(_) | Load::Recorded(_) => false,
         })
     }
 

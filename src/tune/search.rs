@@ -357,6 +357,7 @@ fn run(course: &mut Course<'_>, baseline: &Choice, kind: Search, found: &mut Fou
     let baseline = settle(course, &baseline)?;
     found.baseline = course.trial(&baseline);
     let mut best = finals(course, &baseline, found)?;
+    let mut is_first = true;
     // Of what misses the limits there is nothing to claim.
     while best != baseline && found.best.fits() {
         confirm(course, &baseline, &best, found)?;
@@ -366,7 +367,8 @@ fn run(course: &mut Course<'_>, baseline: &Choice, kind: Search, found: &mut Fou
         // By chance it kept the limits before. Is the next one better?
         let next = course.ranking(&baseline).into_iter().find(Trial::fits);
         found.gain = None;
-        match next.filter(|_| course.may_go_on(Phase::Confirm)) {
+        // The first that takes its place is compared in any case, or much would have been measured for nothing.
+        match next.filter(|_| std::mem::take(&mut is_first) || course.may_go_on(Phase::Confirm)) {
             Some(next) => (best, found.best) = (next.choice.clone(), next),
             None => {
                 found.best = course.trial(&baseline);
@@ -471,6 +473,10 @@ fn confirm(course: &mut Course<'_>, baseline: &Choice, best: &Choice, found: &mu
         course.steady[2].push(base_mean);
         values.push((base_mean, new_mean));
         limits.push((base.limit_used, new.limit_used));
+        if !course.trial(best).fits() {
+            // The time is for the next one.
+            break;
+        }
     }
     (found.baseline, found.best) = (course.trial(baseline), course.trial(best));
     if limits.len() < PAIRS_MIN {

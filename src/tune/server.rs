@@ -218,8 +218,12 @@ impl ScratchServer {
         let log = self.log_end();
         let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let is_error = |line: &&&str| line.starts_with('E') || line.starts_with("error:") || line.contains("Signal (");
-        let line = lines.iter().rev().find(is_error).or(lines.last());
-        line.map_or_else(|| "its log is empty".to_owned(), |line| line.chars().take(500).collect())
+        if let Some(line) = lines.iter().rev().find(is_error) {
+            return line.chars().take(500).collect();
+        }
+        // Mistakes of the command line have more than one line.
+        let last = lines.get(lines.len().saturating_sub(3)..).unwrap_or_default().join(" ");
+        if last.is_empty() { "its log is empty".to_owned() } else { last.chars().take(500).collect() }
     }
 
     /// A call with an answer in JSON. It does not outlive an interrupt, the server, or its time.

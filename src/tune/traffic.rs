@@ -84,6 +84,7 @@ pub fn make(plan: &Plan, models: &[ModelInfo]) -> Result<Vec<Traffic>, TuneError
             decoupled: model.decoupled,
             priority: 0,
             queue_timeout_us: None,
+            recording: None,
         };
         traffic.push(Traffic { work, share, is_decoupled: model.decoupled });
     }

@@ -28,6 +28,7 @@ mod subcommands;
 mod terminal;
 mod top;
 mod trace;
+mod tune;
 mod values;
 
 use std::ffi::OsString;
@@ -56,6 +57,8 @@ pub enum Command {
     Subcommand(&'static Subcommand, Arguments),
     /// A process that a deep check has started.
     CheckOneModel(Arguments),
+    /// The server that `nereid tune` has started.
+    ServeForTune(Arguments),
     Help,
     Version,
     /// A first word that is none of these.
@@ -76,6 +79,10 @@ impl Command {
             check::deep::trial::SUBCOMMAND => {
                 words.remove(0);
                 Command::CheckOneModel(Arguments { program, words })
+            }
+            tune::SERVER => {
+                words.remove(0);
+                Command::ServeForTune(Arguments { program, words })
             }
             "" => Command::Serve(Arguments { program, words }),
             word if word.starts_with('-') => Command::Serve(Arguments { program, words }),
@@ -99,6 +106,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Subcommand(subcommand, arguments) => subcommand.run(&arguments),
         Command::CheckOneModel(arguments) => check::deep::trial::run(&arguments),
+        Command::ServeForTune(arguments) => tune::serve_for_tune(&arguments),
         Command::Help => {
             check::print(&help::program());
             ExitCode::SUCCESS

@@ -50,6 +50,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "recording",
             "replay",
             "shard",
+            "tune",
         ],
     ),
     // Programs that link the library start and drive a server through it. It implements the traits of backend,

@@ -308,7 +308,9 @@ impl Given {
         ];
         let mut allowed = services.iter().filter(|(_, listen)| listen.allowed);
         while let Some((name, listen)) = allowed.next() {
-            let same = |other: &Listen| (&other.address, other.port) == (&listen.address, listen.port);
+            // Port 0 is any that is free.
+            let same =
+                |other: &Listen| other.port != 0 && (&other.address, other.port) == (&listen.address, listen.port);
             if let Some((other, _)) = allowed.clone().find(|(_, other)| same(other)) {
                 return Err(OptionsError::Collision(name, other, listen.address.clone(), listen.port));
             }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::{
     Arguments, check, completion, doctor, explain, flags, help, install, manual, migrate, nearest, perf, quickstart,
-    replay, runtime, serve, status, top,
+    replay, runtime, serve, status, top, tune,
 };
 
 /// What the help text lists together, in its order.
@@ -94,7 +94,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// All of them; those of a group stand together.
-pub static ALL: [Subcommand; 16] = [
+pub static ALL: [Subcommand; 17] = [
     Subcommand {
         name: "serve",
         group: Group::Serve,
@@ -166,6 +166,15 @@ pub static ALL: [Subcommand; 16] = [
         words: none,
         table: None,
         main: replay::run,
+    },
+    Subcommand {
+        name: "tune",
+        group: Group::Measure,
+        purpose: "find the configuration with which models serve a load best",
+        usage: || tune::USAGE.to_owned(),
+        words: none,
+        table: None,
+        main: tune::run,
     },
     Subcommand {
         name: "top",
@@ -280,7 +289,7 @@ impl Subcommand {
 
     /// Whether files may follow its words.
     pub fn takes_files(&self) -> bool {
-        matches!(self.name, "perf" | "replay")
+        matches!(self.name, "perf" | "replay" | "tune")
     }
 
     pub fn has_table(&self) -> bool {

@@ -9,7 +9,7 @@ mod generation;
 pub mod html;
 pub mod json;
 mod machine;
-mod plot;
+pub mod plot;
 pub mod profile;
 pub mod text;
 

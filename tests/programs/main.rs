@@ -18,6 +18,7 @@ mod ray;
 mod record;
 mod supply;
 mod traffic;
+mod tune;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {
@@ -58,5 +59,6 @@ fn what_ran_on_io_uring_runs_on_epoll_too() {
         "ray::",
         "supply::",
         "traffic::",
+        "tune::",
     ]);
 }

@@ -20,7 +20,8 @@ use crate::{LoadPoint, Measurement, ServerSide};
 /// Texts of errors and metrics of one point.
 const ROWS_MAX: usize = 200;
 const PERCENTILES: [f64; 7] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
-const STYLE: &str = include_str!("html/style.css");
+/// Of this page, and of others with such plots.
+pub const STYLE: &str = include_str!("html/style.css");
 
 /// The whole page.
 pub fn render(report: &Report<'_>) -> String {

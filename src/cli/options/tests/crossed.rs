@@ -282,6 +282,7 @@ fn metrics_take_the_address_of_http_before_ports_are_compared() {
     assert!(parse(&["--http-address=a", "--metrics-address=b", "--metrics-port=8000"]).is_ok());
     let all = parse(&["--http-port=1", "--grpc-port=1", "--metrics-port=1"]).unwrap_err();
     assert_eq!(all, OptionsError::Collision("HTTP", "GRPC", "0.0.0.0".into(), 1), "the first pair is named");
+    assert!(parse(&["--http-port=0", "--grpc-port=0", "--metrics-port=0"]).is_ok(), "each gets a free one");
 }
 
 #[test]

@@ -18,8 +18,10 @@ use super::content::files_of;
 
 /// Bytes that the files of all kept generations of a server have together.
 const BYTES_MAX: u64 = 64 << 30;
-/// The part of the file system that copies leave free: one of so many.
+/// What copies leave free of the file system: one part of so many, and at most so many bytes. A share alone would
+/// demand a terabyte of a large disk.
 const FREE_SHARE: u64 = 10;
+const FREE_BYTES_MAX: u64 = 1 << 30;
 
 /// Keeps files of generations.
 #[derive(Default)]
@@ -116,13 +118,37 @@ impl Keeper {
 fn check_room(place: &Path, bytes: u64) -> Result<(), String> {
     let system = rustix::fs::statvfs(place).map_err(|error| format!("'{}': {error}", place.display()))?;
     let free = system.f_bavail.saturating_mul(system.f_frsize);
-    let reserve = system.f_blocks.saturating_mul(system.f_frsize) / FREE_SHARE;
+    let reserve = left_free(system.f_blocks.saturating_mul(system.f_frsize));
     match bytes.saturating_add(reserve) <= free {
         true => Ok(()),
         false => Err(format!(
-            "a copy of its {bytes} bytes in '{}' leaves less than a tenth of the file system free; set TMPDIR to a \
-             larger one",
+            "a copy of its {bytes} bytes in '{}' leaves less than {reserve} of {free} free bytes in the file system; \
+             set TMPDIR to a larger one",
             place.display()
         )),
+    }
+}
+
+/// Bytes that copies leave free in a file system of `total` bytes.
+fn left_free(total: u64) -> u64 {
+    (total / FREE_SHARE).min(FREE_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_disk_keeps_a_tenth_and_a_large_one_no_more_than_a_gibibyte() {
+        assert_eq!(left_free(1 << 20), (1 << 20) / 10);
+        assert_eq!(left_free(10 << 30), 1 << 30);
+        // A disk that builds and data have filled nearly.
+        assert_eq!(left_free(10 << 40), 1 << 30);
+    }
+
+    #[test]
+    fn what_has_no_room_names_the_place_and_what_to_set() {
+        let error = check_room(&std::env::temp_dir(), u64::MAX / 2).unwrap_err();
+        assert!(error.contains("free bytes in the file system; set TMPDIR to a larger one"), "{error}");
     }
 }

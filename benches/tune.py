@@ -2,19 +2,17 @@
 """Whether `nereid tune` finds what an exhaustive sweep finds, and in what part of the time.
 
     cargo build --release
-    benches/tune.py target/release/nereid [--rows digits,encoder,pipeline,sums] [--minilm DIR] [--model-analyzer PROGRAM]
+    benches/tune.py target/release/nereid [--rows digits,encoder,pipeline,sums] [--minilm DIR]
 
 Tunes each model over the same space three times: exhaustively, with `--search=auto`, and with `--search=quick` (Model
-Analyzer's climb). With --model-analyzer, that program tunes it as well, with this server in the place of Triton's. Then
-a server is started, and all configurations that were found, with the present one, are loaded into it in turns and
-measured by `nereid perf`, independently of the searches. Prints a table in Markdown. `--minilm` is the directory that
-examples/minilm/make_minilm.py has written; without it, rows `encoder` and `pipeline` are left out. The server finds
-ONNX Runtime as usual, and Python models the first `python3` of the PATH, which needs numpy.
+Analyzer's climb). Then all configurations that were found, and the present one, are measured by `nereid perf` in turns,
+independently of the searches, each in a server of its own. Prints a table in Markdown. `--minilm` is the directory that
+examples/minilm/make_minilm.py has written; without it, rows `encoder` and `pipeline` are left out. The server finds ONNX
+Runtime as usual, and Python models the first `python3` of the PATH, which needs numpy.
 """
 
 import argparse
 import collections
-import csv
 import http.client
 import json
 import os
@@ -72,7 +70,6 @@ def arguments():
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--rows", default=",".join(row.name for row in ROWS))
     parser.add_argument("--minilm", type=pathlib.Path)
-    parser.add_argument("--model-analyzer", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--keep", type=pathlib.Path, help="a directory for the reports of all searches")
     return parser.parse_args()
@@ -100,54 +97,6 @@ def tuned(given, row, repository, search, budget_s):
           f"{point['changes']} at {point['load']}, gain {report['gain']}", file=sys.stderr, flush=True)
     return Found(search, point["changes"], report["server_flag"], seconds, len(report["points"]),
                  point["concurrency"]), report["choices"]
-
-
-def analyzed(given, row, repository, directory):
-    """One search of Model Analyzer, with this program as `tritonserver`."""
-    server = directory / "bin/tritonserver"
-    server.parent.mkdir()
-    server.symlink_to(given.binary.resolve())
-    flags = collections.defaultdict(list)
-    for word in row.inputs:
-        name, _, value = word.removeprefix("--").partition("=")
-        flags[name].append(value)
-    inputs = f"perf_analyzer_flags: {json.dumps(flags)}" if flags else ""
-    config = directory / "analyzer.yaml"
-    config.write_text(f"""model_repository: {repository}
-profile_models: [{row.model}]
-run_config_search_mode: quick
-triton_launch_mode: local
-triton_server_path: {server}
-client_protocol: grpc
-cpu_only_composing_models: []
-output_model_repository_path: {directory}/variants
-override_output_model_repository: true
-checkpoint_directory: {directory}/checkpoints
-export_path: {directory}/results
-skip_summary_reports: true
-skip_detailed_reports: true
-constraints: {{ perf_latency_p99: {{ max: {row.p99_ms} }} }}
-{inputs}
-""")
-    began = time.monotonic()
-    environment = {**os.environ, "PATH": f"{given.model_analyzer.parent}:{os.environ['PATH']}"}
-    done = subprocess.run([given.model_analyzer, "profile", "-f", config], capture_output=True, text=True,
-                          cwd=directory, env=environment)
-    seconds = time.monotonic() - began
-    table = directory / "results/results/metrics-model-inference.csv"
-    if done.returncode or not table.exists():
-        print(f"{row.name}, Model Analyzer: exit code {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}",
-              file=sys.stderr)
-        return None
-    rows = list(csv.DictReader(table.open()))
-    keeping = [one for one in rows if one.get("Satisfies Constraints", "Yes") == "Yes"] or rows
-    best = max(keeping, key=lambda one: float(one["Throughput (infer/sec)"]))
-    instances = best["Instance Group"].split(":")[0].split("/")[-1].strip()
-    changes = {}
-    if "default" not in best["Model Config Path"]:
-        changes = {"instances": instances, "max_batch_size": best["Max Batch Size"], "max_queue_delay_microseconds": "0"}
-    print(f"{row.name}, Model Analyzer: {seconds:.1f} s, {best}", file=sys.stderr, flush=True)
-    return Found("Model Analyzer itself", changes, None, seconds, len(rows), int(best["Concurrency"]))
 
 
 class Server:
@@ -229,8 +178,8 @@ def measured(given, row, repository, all_found):
             report = repository.parent / "perf.json"
             report.unlink(missing_ok=True)
             words = [given.binary, "perf", "-m", row.model, "-u", f"127.0.0.1:{server.http}",
-                     f"--concurrency-range={found.concurrency}", "--measurement-interval=1000", "--max-trials=4", f"--json={report}",
-                     *row.inputs]
+                     f"--concurrency-range={found.concurrency}", "--measurement-interval=1000", "--max-trials=4",
+                     f"--json={report}", *row.inputs]
             done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
             server.stop()
             try:
@@ -263,8 +212,8 @@ def show(row, choices, all_found, figures):
 
 def main():
     given = arguments()
-    print("| model | search | seconds | exhaustive ÷ this | points, of so many configurations | found | in flight | requests/s (min–max) | "
-          "÷ exhaustive's | p99, ms |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("| model | search | seconds | exhaustive ÷ this | points, of so many configurations | found | in flight | "
+          "requests/s (min–max) | ÷ exhaustive's | p99, ms |\n|---|---|---|---|---|---|---|---|---|---|")
     for row in ROWS:
         if row.name not in given.rows.split(","):
             continue
@@ -284,10 +233,6 @@ def main():
             quick, _ = tuned(given, row, repository, "quick", row.budget_s)
             present = Found("none", {}, None, 0, 0, exhaustive.concurrency)
             all_found = [present, exhaustive, auto, quick]
-            if given.model_analyzer and row.name != "pipeline":
-                directory = pathlib.Path(made) / "analyzer"
-                directory.mkdir()
-                all_found.extend(filter(None, [analyzed(given, row, repository, directory)]))
             show(row, choices, all_found, measured(given, row, repository, all_found))
 
 

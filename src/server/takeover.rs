@@ -16,6 +16,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -180,7 +181,8 @@ impl TakeoverListener {
         if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
             return Err(io::Error::other("too many sockets for one message"));
         }
-        let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+        let sent =
+            retry_on_intr(|| rustix::net::sendmsg(stream, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL))?;
         stream.write_all(&text[sent..])
     }
 }
@@ -293,8 +295,10 @@ fn receive_offer(stream: &UnixStream) -> io::Result<(Offer, Vec<OwnedFd>)> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut head = vec![0; MESSAGE_BYTES_MAX];
-    let received =
-        rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut head)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    // A wait that has a timeout is interrupted by signals, whatever their handlers ask for.
+    let received = retry_on_intr(|| {
+        rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut head)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
     let descriptors = control
         .drain()
         .filter_map(|message| match message {
@@ -378,6 +382,25 @@ mod tests {
         }
         drop(listener);
         assert!(!folder.path().exists(), "the last one removes the file");
+    }
+
+    /// A server examines io_uring before it asks for sockets, and the end of a ring interrupts waits of its thread.
+    #[test]
+    fn an_offer_that_comes_late_is_waited_for_through_interruptions() {
+        if !nereid_test_support::variant::interrupt_next_wait() {
+            return nereid_test_support::skip::skip("this host refuses io_uring");
+        }
+        let folder = Folder::new("interrupted");
+        let listener = TakeoverListener::bind(&folder.path()).unwrap();
+        let (sockets, _) = offered();
+        let running = std::thread::spawn(move || {
+            let (stream, _) = listener.listener.accept().unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            listener.offer(&stream, &sockets).unwrap();
+        });
+        let (next, _inherited) = Takeover::begin(&folder.path()).unwrap();
+        assert_eq!(next.engine, Some(EngineKind::Epoll));
+        running.join().unwrap();
     }
 
     #[test]

@@ -96,9 +96,11 @@ impl Counted {
         self.teller.write_all(format!("{question}\n").as_bytes()).expect("the server listens");
         let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
-            match self.teller.read(&mut buffer).expect("the server answers") {
-                0 => panic!("the server stopped in the middle of {question}"),
-                count => answer.extend_from_slice(&buffer[..count]),
+            match self.teller.read(&mut buffer) {
+                Ok(0) => panic!("the server stopped in the middle of {question}"),
+                Ok(count) => answer.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => panic!("the server does not answer: {error}"),
             }
             if answer.last() == Some(&0) {
                 answer.pop();

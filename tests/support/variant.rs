@@ -99,6 +99,17 @@ pub fn is_second_run() -> bool {
 }
 
 pub fn io_uring_works() -> bool {
+    // In a thread of its own: see `interrupt_next_wait`.
+    std::thread::spawn(builds_ring).join().expect("a look at io_uring")
+}
+
+fn builds_ring() -> bool {
     let mut ring: io_uring::Builder = io_uring::IoUring::builder();
     ring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(8).is_ok()
+}
+
+/// Interrupts a read of the calling thread that has a timeout, some 20 ms from now, as a signal would: so does the kernel
+/// while it takes down a ring that the thread has closed. False where io_uring is refused.
+pub fn interrupt_next_wait() -> bool {
+    builds_ring()
 }

@@ -1,11 +1,15 @@
 //! Connections: keep-alive, pipelining, chunked bodies, `Expect`, every split of the bytes, and peers that get the
 //! framing wrong (RFC 9112; contract/http.md section 2).
 
+use std::io::Write;
+use std::time::Duration;
+
 use serde_json::json;
 
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
+use nereid_test_support::skip::skip;
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 const INFER: &str = "/v2/models/plain/infer";
@@ -319,4 +323,29 @@ fn a_head_request_gets_no_body() {
         Ok(answer) => assert!(answer.body.is_empty(), "a body for HEAD: {:?}", answer.text()),
     }
     server.stop();
+}
+
+/// What a signal, or the end of an io_uring, interrupts is neither an answer nor the end of a connection.
+#[test]
+fn a_peer_that_is_interrupted_waits_on() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let server = std::thread::spawn(move || {
+        let (mut taken, _) = listener.accept().expect("a connection");
+        std::thread::sleep(Duration::from_millis(200));
+        taken.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("send");
+        std::thread::sleep(Duration::from_millis(200));
+    });
+    let mut peer = Peer::connect(address);
+    for step in ["an answer", "the end"] {
+        if !variant::interrupt_next_wait() {
+            skip("this host refuses io_uring");
+            break;
+        }
+        match step {
+            "an answer" => assert_eq!(peer.answer().status, 200),
+            _ => peer.expect_close(),
+        }
+    }
+    server.join().expect("the server");
 }

@@ -139,6 +139,8 @@ pub struct BatchQueue<F> {
     intake: AtomicU8,
     /// Instances that may be borrowed.
     borrowables: AtomicUsize,
+    /// One more than the greatest number that a worker had.
+    seats: AtomicUsize,
     model: String,
     limiter: Option<Arc<dyn Limiter>>,
     pub statistics: Arc<ModelStatistics>,
@@ -205,6 +207,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             service_time: services.admits_by_deadline(&purpose.spec).then(|| ServiceTime::new(ahead_from)),
             intake: AtomicU8::new(NO_WORKERS),
             borrowables: AtomicUsize::new(0),
+            seats: AtomicUsize::new(0),
             model: purpose.spec.name.clone(),
             limiter: services.limiter.clone(),
             statistics: Arc::clone(&purpose.statistics),
@@ -291,7 +294,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
         if !is_possible {
             return Err(request);
         }
-        for slot in (0..BORROWS_TRIED).map_while(|worker| self.slots.get(worker)) {
+        for slot in self.slots_from(own_seat()) {
             let Some(borrowable) = slot.borrowable() else { continue };
             match borrowable.run_here(request) {
                 Ok(ticket) => return Ok(ticket),
@@ -299,6 +302,12 @@ impl<F: PayloadFormer> BatchQueue<F> {
             }
         }
         Err(request)
+    }
+
+    /// The slots whose instances a shard tries to borrow: each shard begins at another one.
+    fn slots_from(&self, seat: usize) -> impl Iterator<Item = &WorkerSlot> {
+        let seats = self.seats.load(Ordering::Relaxed).max(1);
+        (0..seats.min(BORROWS_TRIED)).filter_map(move |next| self.slots.get((seat + next) % seats))
     }
 
     /// Counts a request of this queue that was taken back by its home, which is about to answer it.
@@ -480,6 +489,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
         let slot = &self.slots[worker];
+        self.seats.fetch_max(worker.saturating_add(1), Ordering::Relaxed);
         slot.prepare(info.waker, gate);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         slot.mark_joined();
@@ -615,6 +625,15 @@ impl<F: PayloadFormer> BatchQueue<F> {
         }
         self.token.left(worker);
     }
+}
+
+/// A number of this thread: threads that run requests themselves have 0, 1, 2 and so on.
+fn own_seat() -> usize {
+    static SEATS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SEAT: usize = SEATS.fetch_add(1, Ordering::Relaxed);
+    }
+    SEAT.with(|seat| *seat)
 }
 
 /// Waits for a thread that is in the middle of a few steps, and may need this core for them.

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Whether `nereid tune` finds what an exhaustive sweep finds, and in what part of the time.
+
+    cargo build --release
+    benches/tune.py target/release/nereid [--rows digits,encoder,pipeline,sums] [--minilm DIR] [--model-analyzer PROGRAM]
+
+Tunes each model over the same space three times: exhaustively, with `--search=auto`, and with `--search=quick` (Model
+Analyzer's climb). With --model-analyzer, that program tunes it as well, with this server in the place of Triton's. Then
+a server is started, and all configurations that were found, with the present one, are loaded into it in turns and
+measured by `nereid perf`, independently of the searches. Prints a table in Markdown. `--minilm` is the directory that
+examples/minilm/make_minilm.py has written; without it, rows `encoder` and `pipeline` are left out. The server finds
+ONNX Runtime as usual, and Python models the first `python3` of the PATH, which needs numpy.
+"""
+
+import argparse
+import collections
+import csv
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATIENCE_S = 300
+# The part of a figure within which a configuration is as good as another one.
+CLOSE = 0.95
+
+Row = collections.namedtuple("Row", "name model sources fields shapes p99_ms budget_s slices_s")
+Found = collections.namedtuple("Found", "search changes flag seconds points concurrency")
+
+ROWS = [
+    Row("digits", "digits", [ROOT / "model_repository/digits"],
+        {"instances": "1,2,4", "max_batch_size": "8,16,32,64", "max_queue_delay_microseconds": "off,0,200,1000",
+         "intra_op_thread_count": "1,2"}, [], 20, 30, 240),
+    Row("sums", "sums", [ROOT / "benches/python_side/models/sums"],
+        {"instances": "1,2,3,4", "max_batch_size": "4,8,16,32,64", "max_queue_delay_microseconds": "off,0,200,1000"},
+        ["INPUT0:16", "INPUT1:16"], 20, 30, 240),
+    Row("encoder", "minilm_encoder", ["minilm_encoder"],
+        {"instances": "1,2", "max_batch_size": "8,16,32", "max_queue_delay_microseconds": "off,0,2000,10000",
+         "intra_op_thread_count": "1,2"}, ["input_ids:16", "attention_mask:16"], 500, 45, 240),
+    Row("pipeline", "minilm", ["minilm", "minilm_tokenize", "minilm_encoder", "minilm_pool"],
+        {"minilm_encoder/instances": "1,2", "minilm_encoder/max_queue_delay_microseconds": "off,0,2000",
+         "minilm_encoder/max_batch_size": "32", "minilm_encoder/intra_op_thread_count": "1,2",
+         "minilm_tokenize/instances": "1,2", "minilm_pool/instances": "1,2", "minilm_tokenize/max_batch_size": "32",
+         "minilm_pool/max_batch_size": "32", "minilm_tokenize/max_queue_delay_microseconds": "off,0",
+         "minilm_pool/max_queue_delay_microseconds": "off,0"},
+        [], 500, 60, 240),
+]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("--rows", default=",".join(row.name for row in ROWS))
+    parser.add_argument("--minilm", type=pathlib.Path)
+    parser.add_argument("--model-analyzer", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--keep", type=pathlib.Path, help="a directory for the reports of all searches")
+    return parser.parse_args()
+
+
+def tuned(given, row, repository, search, budget_s):
+    """One search."""
+    words = [given.binary, "tune", row.model, f"--model-repository={repository}", f"--search={search}", "--json",
+             f"--budget={budget_s}", f"--slo=p99={row.p99_ms}", *[f"--shape={shape}" for shape in row.shapes],
+             *[f"--set={field}={values}" for field, values in row.fields.items()]]
+    if not any(name.endswith("run_to_completion") for name in row.fields):
+        words.append("--set=run_to_completion=auto")
+    if given.keep:
+        words.append(f"--report={given.keep}/{row.name}-{search}")
+    began = time.monotonic()
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    seconds = time.monotonic() - began
+    if done.returncode not in (0, 3, 4):
+        sys.exit(f"{row.name}, {search}: exit code {done.returncode}\n{done.stderr[-4000:]}")
+    report = json.loads(done.stdout)
+    best = report["best"] if report["verdict"] == "better" and report["best"] is not None else report["baseline"]
+    point = next((point for point in report["points"] if point["number"] == best), None)
+    if point is None:
+        point = report["points"][0]
+    print(f"{row.name}, {search}: {seconds:.1f} s, {len(report['points'])} points, {report['verdict']}, "
+          f"{point['changes']} at {point['load']}, gain {report['gain']}", file=sys.stderr, flush=True)
+    return Found(search, point["changes"], report["server_flag"], seconds, len(report["points"]),
+                 point["concurrency"]), report["choices"]
+
+
+def analyzed(given, row, repository, directory):
+    """One search of Model Analyzer, with this program as `tritonserver`."""
+    server = directory / "bin/tritonserver"
+    server.parent.mkdir()
+    server.symlink_to(given.binary.resolve())
+    flags = "".join(f"  - {shape}\n" for shape in row.shapes)
+    shapes = f"perf_analyzer_flags:\n  shape:\n{flags}" if flags else ""
+    config = directory / "analyzer.yaml"
+    config.write_text(f"""model_repository: {repository}
+profile_models: [{row.model}]
+run_config_search_mode: quick
+triton_launch_mode: local
+triton_server_path: {server}
+client_protocol: grpc
+cpu_only_composing_models: []
+output_model_repository_path: {directory}/variants
+override_output_model_repository: true
+checkpoint_directory: {directory}/checkpoints
+export_path: {directory}/results
+skip_summary_reports: true
+skip_detailed_reports: true
+constraints: {{ perf_latency_p99: {{ max: {row.p99_ms} }} }}
+{shapes}""")
+    began = time.monotonic()
+    environment = {**os.environ, "PATH": f"{given.model_analyzer.parent}:{os.environ['PATH']}"}
+    done = subprocess.run([given.model_analyzer, "profile", "-f", config], capture_output=True, text=True,
+                          cwd=directory, env=environment)
+    seconds = time.monotonic() - began
+    table = directory / "results/results/metrics-model-inference.csv"
+    if done.returncode or not table.exists():
+        print(f"{row.name}, Model Analyzer: exit code {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}",
+              file=sys.stderr)
+        return None
+    rows = list(csv.DictReader(table.open()))
+    keeping = [one for one in rows if one.get("Satisfies Constraints", "Yes") == "Yes"] or rows
+    best = max(keeping, key=lambda one: float(one["Throughput (infer/sec)"]))
+    instances = best["Instance Group"].split(":")[0].split("/")[-1].strip()
+    changes = {}
+    if "default" not in best["Model Config Path"]:
+        changes = {"instances": instances, "max_batch_size": best["Max Batch Size"], "max_queue_delay_microseconds": "0"}
+    print(f"{row.name}, Model Analyzer: {seconds:.1f} s, {best}", file=sys.stderr, flush=True)
+    return Found("Model Analyzer itself", changes, None, seconds, len(rows), int(best["Concurrency"]))
+
+
+class Server:
+    """A server whose configurations are changed by load requests."""
+
+    def __init__(self, binary, repository, flag):
+        taken = [socket.socket() for _ in range(2)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        self.http, grpc = (one.getsockname()[1] for one in taken)
+        for one in taken:
+            one.close()
+        words = [binary, f"--model-repository={repository}", f"--http-port={self.http}", f"--grpc-port={grpc}",
+                 "--allow-metrics=false", "--model-control-mode=explicit", "--load-model=*", "--http-address=127.0.0.1",
+                 "--grpc-address=127.0.0.1", *([flag] if flag else [])]
+        self.log = tempfile.TemporaryFile()
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        self.process = subprocess.Popen([str(word) for word in words], stdout=self.log, stderr=self.log, env=environment)
+        began = time.monotonic()
+        while not self.is_ready():
+            if self.process.poll() is not None or time.monotonic() - began > PATIENCE_S:
+                self.log.seek(0)
+                sys.exit(f"the server does not get ready:\n{self.log.read().decode(errors='replace')[-3000:]}")
+            time.sleep(0.01)
+
+    def ask(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=PATIENCE_S)
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def is_ready(self):
+        try:
+            return self.ask("GET", "/v2/health/ready")[0] == 200
+        except OSError:
+            return False
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE_S)
+
+
+def changed(config, changes):
+    """The configuration with the values of a candidate."""
+    for field, value in changes.items():
+        if field == "instances":
+            config["instance_group"][0]["count"] = int(value)
+        elif field == "max_batch_size":
+            config["max_batch_size"] = int(value)
+        elif field == "max_queue_delay_microseconds":
+            config.pop("dynamic_batching", None)
+            if value != "off":
+                config["dynamic_batching"] = {"max_queue_delay_microseconds": int(value)}
+        elif field == "intra_op_thread_count" and value != "default":
+            config.setdefault("parameters", {})[field] = {"string_value": value}
+    # What follows from the model; the server completes it again.
+    for field in ("version_policy", "optimization"):
+        config.pop(field, None)
+    return config
+
+
+def measured(given, row, repository, all_found):
+    """Requests a second and p99 of each configuration, in turns."""
+    figures = collections.defaultdict(list)
+    for _ in range(given.rounds):
+        for found in all_found:
+            server = Server(given.binary, repository, found.flag)
+            by_model = collections.defaultdict(dict)
+            for field, value in found.changes.items():
+                model, _, name = field.rpartition("/")
+                by_model[model or row.model][name] = value
+            for model, changes in by_model.items():
+                config = changed(json.loads(server.ask("GET", f"/v2/models/{model}/config")[1]), changes)
+                body = json.dumps({"parameters": {"config": json.dumps(config)}})
+                status, text = server.ask("POST", f"/v2/repository/models/{model}/load", body)
+                if status != 200:
+                    sys.exit(f"{model}: {found.changes}: {text!r}")
+            words = [given.binary, "perf", "-m", row.model, "-u", f"127.0.0.1:{server.http}",
+                     f"--concurrency-range={found.concurrency}", "--measurement-interval=1000", "--max-trials=4", "--json",
+                     *[f"--shape={shape}" for shape in row.shapes]]
+            done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+            server.stop()
+            try:
+                figures[found.search].append(json.loads(done.stdout))
+            except ValueError:
+                sys.exit(f"{row.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return figures
+
+
+def figures_of(report):
+    """Requests a second, and the p99 in ms."""
+    point = report["points"][0]
+    return point["inferences_per_s"], point["latency"]["percentiles_us"]["p99"] / 1e3
+
+
+def show(row, choices, all_found, figures):
+    exhaustive = next(found for found in all_found if found.search == "exhaustive")
+    reference = statistics.median(figures_of(one)[0] for one in figures["exhaustive"])
+    for found in all_found:
+        rates = [figures_of(one)[0] for one in figures[found.search]]
+        p99 = statistics.median(figures_of(one)[1] for one in figures[found.search])
+        rate = statistics.median(rates)
+        changes = ", ".join(f"{field} {value}" for field, value in found.changes.items()) or "as it is"
+        took = f"{found.seconds:.0f}" if found.seconds else "–"
+        share = f"{exhaustive.seconds / found.seconds:.1f}" if found.seconds else "–"
+        points = f"{found.points} of {choices}" if found.points else "–"
+        print(f"| {row.name} | {found.search} | {took} | {share} | {points} | {changes} | {found.concurrency} | "
+              f"{rate:.0f} ({min(rates):.0f}–{max(rates):.0f}) | {rate / reference:.3f} | {p99:.1f} |", flush=True)
+
+
+def main():
+    given = arguments()
+    print("| model | search | seconds | exhaustive ÷ this | measured | found | in flight | requests/s (min–max) | "
+          "÷ exhaustive's | p99, ms |\n|---|---|---|---|---|---|---|---|---|---|")
+    for row in ROWS:
+        if row.name not in given.rows.split(","):
+            continue
+        sources = [source if isinstance(source, pathlib.Path) else given.minilm and given.minilm / source
+                   for source in row.sources]
+        if not all(sources):
+            print(f"{row.name} is left out: --minilm is not given", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as made:
+            repository = pathlib.Path(made) / "repository"
+            for source in sources:
+                shutil.copytree(source, repository / source.name)
+            exhaustive, choices = tuned(given, row, repository, "exhaustive", row.slices_s)
+            auto, _ = tuned(given, row, repository, "auto", row.budget_s)
+            quick, _ = tuned(given, row, repository, "quick", row.budget_s)
+            present = Found("none", {}, None, 0, 0, exhaustive.concurrency)
+            all_found = [present, exhaustive, auto, quick]
+            if given.model_analyzer and row.name != "pipeline":
+                directory = pathlib.Path(made) / "analyzer"
+                directory.mkdir()
+                all_found.extend(filter(None, [analyzed(given, row, repository, directory)]))
+            show(row, choices, all_found, measured(given, row, repository, all_found))
+
+
+if __name__ == "__main__":
+    main()

@@ -116,7 +116,9 @@ impl WorkerInstances {
 
     /// Runs `payload` once no other thread runs one; every request is answered, now or later.
     pub(super) fn run(&self, payload: Payload) {
-        self.run_in(&mut self.lock(), payload);
+        let mut rotation = self.lock();
+        let size = rotation.size_of(&payload);
+        self.measure(&mut rotation, size, |rotation| rotation.run(payload));
     }
 
     fn lock(&self) -> MutexGuard<'_, Rotation> {
@@ -128,18 +130,16 @@ impl WorkerInstances {
         &self.pulse
     }
 
-    fn run_in(&self, rotation: &mut Rotation, payload: Payload) {
+    /// Runs, and judges the run if it has a size.
+    fn measure(&self, rotation: &mut Rotation, size: Option<Size>, run: impl FnOnce(&mut Rotation)) {
         self.pulse.begin();
-        match rotation.judge.as_mut().map(|judge| (Size::of(&payload), judge.begin())) {
-            None => rotation.run(payload),
-            Some((size, run)) => {
-                rotation.run(payload);
-                if let Some(judge) = &mut rotation.judge
-                    && let Some(verdict) = judge.end(run, size)
-                {
-                    self.heed(verdict, judge);
-                }
-            }
+        let judged = size.and_then(|size| Some((size, rotation.judge.as_mut()?.begin())));
+        run(rotation);
+        if let Some((size, measured)) = judged
+            && let Some(judge) = &mut rotation.judge
+            && let Some(verdict) = judge.end(measured, size)
+        {
+            self.heed(verdict, judge);
         }
         self.pulse.end();
     }
@@ -179,7 +179,8 @@ fn input_bytes(request: &Request) -> usize {
 impl Borrowed<'_> {
     /// Runs `payload`; every request is answered, now or later.
     fn run(mut self, payload: Payload) {
-        self.instances.run_in(&mut self.rotation, payload);
+        let size = self.rotation.size_of(&payload);
+        self.instances.measure(&mut self.rotation, size, |rotation| rotation.run(payload));
     }
 }
 
@@ -198,6 +199,11 @@ impl Borrowable for WorkerInstances {
 }
 
 impl Rotation {
+    /// Of a payload whose run is judged.
+    fn size_of(&self, payload: &Payload) -> Option<Size> {
+        self.judge.is_some().then(|| Size::of(payload))
+    }
+
     fn run(&mut self, mut payload: Payload) {
         let at = self.turn % self.members.len().max(1);
         self.turn = at + 1;

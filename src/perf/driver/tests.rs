@@ -172,8 +172,27 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
         bench.turn(false);
     }
     let totals = bench.totals();
-    assert!(totals.unsustainable);
+    assert!(totals.unsustainable && !totals.is_outrun, "the thread slept between requests: the server is to blame");
     assert_eq!((totals.counts.sent, totals.counts.completed), (1, 1), "what waited here was not sent behind the end");
+}
+
+#[test]
+fn a_schedule_that_no_thread_can_keep_is_not_the_servers_fault() {
+    let mut bench = Bench::new(3);
+    // A request each nanosecond: whenever a turn ends, more are due.
+    let schedule = Schedule::at_rate(1e9, Spacing::Constant, ALONE, 0, BEGAN_NS);
+    bench.begin(LoopMode::Open { schedule, outstanding_max: 2000 }, None);
+    while !bench.shard.handler.settings.counters.unsustainable.load(Ordering::Relaxed) {
+        bench.shard.turn(false).unwrap();
+        bench.clock.advance(900);
+        assert!(bench.since_ns() < 10_000, "nothing is answered");
+    }
+    assert!(bench.shard.handler.settings.counters.is_outrun.load(Ordering::Relaxed));
+    let totals = bench.totals();
+    assert!(totals.unsustainable && totals.is_outrun);
+    assert_eq!((totals.counts.sent, totals.histograms.schedule_lag_ns.len()), (1, 2000));
+    assert!(totals.histograms.schedule_lag_ns.max() <= 1000, "they wait for the connection, not for the thread");
+    assert_eq!((totals.threads.len(), totals.connections), (1, 1));
 }
 
 #[test]

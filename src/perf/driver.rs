@@ -184,7 +184,7 @@ impl Driver {
             if self.in_flight + self.backlog.len() + self.returned.len() >= outstanding_max {
                 // More than this would only be kept here: the server does not keep up, or this thread does not.
                 let counters = &self.settings.counters;
-                (self.totals.unsustainable, self.totals.is_outrun) = (true, self.pace.had_no_time(now_ns));
+                (self.totals.unsustainable, self.totals.is_outrun) = (true, self.pace.is_outrun(now_ns));
                 counters.is_outrun.fetch_or(self.totals.is_outrun, Ordering::Relaxed);
                 counters.unsustainable.store(true, Ordering::Release);
                 self.budget = Some(0);
@@ -192,6 +192,7 @@ impl Driver {
                 return;
             }
             let due_ns = schedule.next_ns();
+            self.pace.took_up(due_ns);
             self.totals.histograms.schedule_lag_ns.saturating_record((now_ns - due_ns).max(1));
             if self.backlog.is_empty() && !self.free.is_empty() && now_ns - due_ns > LATE_NS {
                 self.totals.late += 1;
@@ -266,6 +267,7 @@ impl Driver {
         match connection.begin(flight) {
             Ok(()) => {
                 self.in_flight += 1;
+                self.pace.launched();
                 self.totals.counts.sent += 1;
                 self.totals.histograms.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
                 self.touch(key);
@@ -428,7 +430,7 @@ impl Handler for Driver {
         self.pump(core.now_ns());
         self.send_dirty(core);
         if let Some(due_ns) = self.next_deadline_ns() {
-            self.pace.turn_ended(core.clock().now_ns(), due_ns);
+            self.pace.turn_ended(core.clock().now_ns(), due_ns, !self.free.is_empty());
         }
     }
 

@@ -76,7 +76,7 @@ pub struct Counters {
     pub completed: AtomicU64,
     pub failed: AtomicU64,
     pub unsustainable: AtomicBool,
-    /// It is, and the thread had no time to spare; set before.
+    /// It is, and the thread is to blame; set before.
     pub is_outrun: AtomicBool,
 }
 

@@ -21,7 +21,7 @@ pub struct WindowTotals {
     pub late: u64,
     /// The open loop was ended: too many were outstanding.
     pub unsustainable: bool,
-    /// By a thread that had no time to spare until then.
+    /// By a thread that could not send what was due.
     pub is_outrun: bool,
     pub records: Vec<Record>,
     pub records_dropped: u64,

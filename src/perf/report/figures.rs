@@ -145,6 +145,9 @@ pub fn load(load: LoadPoint) -> (&'static str, f64) {
     }
 }
 
+/// In parts of the time: figures of a client that waits longer for a core are those of the host, too.
+const SHORT_OF_CORES: f64 = 0.25;
+
 /// Why a point's figures should not be believed as they stand; empty if they can be. A void point has none.
 pub fn doubts(point: &Measurement) -> Vec<String> {
     let mut doubts = Vec::new();
@@ -158,6 +161,13 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
     }
     if limits.behind_schedule && !point.is_void() {
         doubts.push("the client fell behind its schedule; give it more cores, or more with --threads".to_owned());
+    }
+    if let Some(waiting) = point.client.longest_wait().filter(|waiting| *waiting >= SHORT_OF_CORES) {
+        doubts.push(format!(
+            "a thread of the client waited for a core {:.0} % of the time, while the server or other programs used it; \
+             give each cores of its own (--pin, and --io-cores of the server)",
+            waiting * 100.0
+        ));
     }
     if !point.stable && !limits.unsustainable && !point.is_void() {
         let reason = match point.windows.len() < WINDOWS {
@@ -260,6 +270,9 @@ mod tests {
         let all = doubts(&point);
         assert_eq!(all.len(), 3, "{all:?}");
         assert!(all[1].contains("fell behind its schedule") && all[2] == "3 requests failed", "{all:?}");
+        point.client.threads[0].run_queue_ns = Some(point.client.threads[0].wall_ns / 2);
+        assert!(doubts(&point)[2].starts_with("a thread of the client waited for a core 50 % of the time"));
+        point.client.threads.clear();
         // Whether the server keeps up is not known then.
         point.limits.generator = Some(crate::GeneratorLimit::Outrun);
         assert_eq!(doubts(&point), ["3 requests failed"]);

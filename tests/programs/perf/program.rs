@@ -100,10 +100,12 @@ impl Drop for Running {
     }
 }
 
-/// The same, and it has to end well.
+/// The same, and it has to end well. On a host that is so busy that the load generator rarely gets a core, its figures
+/// are void: the reports of such a run have everything but those.
 pub fn measured(arguments: &[&str]) -> Outcome {
     let outcome = perf(arguments);
-    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:#?}");
+    let is_void = outcome.code == Some(3) && outcome.stdout.contains("VOID: the load generator was the limit");
+    assert!(outcome.code == Some(0) || is_void, "{arguments:?}: {outcome:#?}");
     outcome
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The average decides, not one run: a run that another program interrupted is long on the clock, and says nothing.
 //! So a run that looks too long only causes the next ones to be measured with the time for which the kernel kept the
-//! thread waiting for a core. Where the average gets too long, shards leave the instances to their worker, and try again
-//! later; each time it takes them longer.
+//! thread waiting for a core. Where the average gets too long, shards leave the instances to their worker, and try
+//! again later; each time it takes them longer.
 //!
 //! Sizes count as well: a shard runs only requests that are no larger than some that were short.
 

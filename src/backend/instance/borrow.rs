@@ -3,8 +3,9 @@
 //! For a model that answers in a microsecond, a change of threads costs more than the execution. A shard may run such a
 //! request itself if the backend declares that its instance never blocks and runs on any thread, or if it runs on any
 //! thread and its runs are short on average ([`judge`]). The running thread holds the lock; a shard only tries to take
-//! it.
+//! it, and not while the worker waits for it.
 
+mod core_clock;
 mod judge;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -17,7 +18,8 @@ use super::cancelled;
 use super::device_inputs::land;
 use super::stall::Pulse;
 use super::worker::{check_alive, execute};
-use crate::{Instance, InstanceContext, Mobility, fail};
+use crate::{Instance, InstanceContext, Mobility, fail, successes};
+use nereid_clock::now_ns;
 use nereid_mutants::{self as mutants, Mutant};
 use nereid_request::{Request, Status, Ticket};
 use nereid_scheduler::{Borrowable, Payload, RunToCompletion};
@@ -36,6 +38,9 @@ const OPEN: u8 = 3;
 pub(super) struct WorkerInstances {
     rotation: Mutex<Rotation>,
     terms: AtomicU8,
+    /// The worker has a payload and waits for the lock: shards leave the instances to it, or one after the other would
+    /// be faster than the worker, whose requests have waited longer.
+    worker_wants: AtomicBool,
     /// Whether its instances read inputs in device memory.
     takes_device_tensors: AtomicBool,
     pulse: Arc<Pulse>,
@@ -72,6 +77,7 @@ impl WorkerInstances {
         let terms = match mobility {
             Mobility::Free if run_to_completion != RunToCompletion::Off => OPEN,
             Mobility::FreeIfShort if is_judged => MEASURED,
+            Mobility::FreeIfAsked if run_to_completion == RunToCompletion::Measured => MEASURED,
             _ => CLOSED,
         };
         let takes_device_tensors =
@@ -100,7 +106,7 @@ impl WorkerInstances {
 
     /// The right to run a payload of so many input bytes on this thread, if no other thread runs one. Never waits.
     fn borrow(&self, bytes: impl FnOnce() -> usize) -> Option<Borrowed<'_>> {
-        if self.terms.load(Ordering::Acquire) < EARNED {
+        if self.terms.load(Ordering::Acquire) < EARNED || self.worker_wants.load(Ordering::Acquire) {
             return None;
         }
         let rotation = match self.rotation.try_lock() {
@@ -116,7 +122,9 @@ impl WorkerInstances {
 
     /// Runs `payload` once no other thread runs one; every request is answered, now or later.
     pub(super) fn run(&self, payload: Payload) {
+        self.worker_wants.store(true, Ordering::Release);
         let mut rotation = self.lock();
+        self.worker_wants.store(false, Ordering::Release);
         let size = rotation.size_of(&payload);
         self.measure(&mut rotation, size, |rotation| rotation.run(payload));
     }
@@ -133,18 +141,18 @@ impl WorkerInstances {
     /// Runs, and judges the run if it has a size.
     fn measure(&self, rotation: &mut Rotation, size: Option<Size>, run: impl FnOnce(&mut Rotation)) {
         self.pulse.begin();
-        let judged = size.and_then(|size| Some((size, rotation.judge.as_mut()?.begin())));
+        let judged = size.and_then(|size| Some((size, successes(), rotation.judge.as_mut()?.begin())));
         run(rotation);
-        if let Some((size, measured)) = judged
+        if let Some((size, before, measured)) = judged
             && let Some(judge) = &mut rotation.judge
-            && let Some(verdict) = judge.end(measured, size)
+            && let Some(verdict) = judge.end(measured, size, successes().wrapping_sub(before) >= size.requests as u64)
         {
             self.heed(verdict, judge);
         }
         self.pulse.end();
     }
 
-    fn heed(&self, verdict: Verdict, judge: &Judge) {
+    fn heed(&self, verdict: Verdict, judge: &mut Judge) {
         let becomes =
             |terms: u8, next: u8| self.terms.compare_exchange(terms, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let is_lost = match verdict {
@@ -154,11 +162,13 @@ impl WorkerInstances {
             }
             Verdict::Lost => becomes(EARNED, MEASURED),
         };
-        if is_lost {
+        if is_lost && judge.tells(now_ns()) {
+            let (average_ns, longest_ns) = judge.decided_ns();
             info!(
-                "executions take {} us on average, and more than {} us are too long for shards: they leave the \
-                 instance to its worker for some time",
-                judge.average_ns() / 1_000,
+                "executions take {} us on average, the longest {} us, and more than {} us on average are too long for \
+                 shards: they leave the instance to its worker for some time",
+                average_ns / 1_000,
+                longest_ns / 1_000,
                 judge.limit_ns() / 1_000
             );
         }

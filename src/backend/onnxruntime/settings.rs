@@ -105,6 +105,11 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
+    /// Whether a run on the host has no thread but that which begins it, as far as the library decides.
+    pub fn has_one_thread(&self) -> bool {
+        !self.parallel && self.intra_op_threads == Some(1) && !self.openvino && self.custom_op_libraries.is_empty()
+    }
+
     pub fn parse(context: &ModelContext) -> Result<SessionSettings, Status> {
         SessionSettings::parse_for(context, context.worker_cpu_count, physical_core_count())
     }

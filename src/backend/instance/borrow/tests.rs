@@ -47,8 +47,8 @@ fn with_scheduling(
 
 #[test]
 fn what_is_lent_is_for_backend_and_operator_to_say() {
-    use Mobility::{Bound, Free, FreeIfShort};
-    let rows: [(&[Mobility], RunToCompletion, (bool, bool)); 10] = [
+    use Mobility::{Bound, Free, FreeIfAsked, FreeIfShort};
+    let rows: [(&[Mobility], RunToCompletion, (bool, bool)); 13] = [
         (&[Free], RunToCompletion::Off, (false, false)),
         (&[Free], RunToCompletion::Declared, (true, true)),
         (&[Free], RunToCompletion::Measured, (true, true)),
@@ -57,6 +57,9 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
         (&[Free], RunToCompletion::Auto, (true, true)),
         (&[FreeIfShort], RunToCompletion::Auto, (true, false)),
         (&[FreeIfShort], RunToCompletion::Measured, (true, false)),
+        (&[FreeIfAsked], RunToCompletion::Auto, (false, false)),
+        (&[FreeIfAsked], RunToCompletion::Measured, (true, false)),
+        (&[FreeIfShort, FreeIfAsked], RunToCompletion::Auto, (false, false)),
         // All instances that share the thread must allow it.
         (&[Free, Bound], RunToCompletion::Declared, (false, false)),
         (&[], RunToCompletion::Declared, (false, false)),
@@ -90,13 +93,13 @@ fn short_runs_of_the_worker_let_shards_borrow() {
     }
     assert!(runs.load(Ordering::SeqCst) >= 100);
     assert!(borrowable.borrow(|| 1).is_none(), "no request of that size was short");
-    let judge = Judge::new(20_000);
-    borrowable.heed(Verdict::Lost, &judge);
+    let mut judge = Judge::new(20_000);
+    borrowable.heed(Verdict::Lost, &mut judge);
     assert!(borrowable.borrow(|| 0).is_none());
-    borrowable.heed(Verdict::Earned, &judge);
+    borrowable.heed(Verdict::Earned, &mut judge);
     assert!(borrowable.borrow(|| 0).is_some());
     borrowable.close();
-    borrowable.heed(Verdict::Earned, &judge);
+    borrowable.heed(Verdict::Earned, &mut judge);
     assert!(!borrowable.is_offered(), "what has left stays away");
 }
 
@@ -119,4 +122,29 @@ fn one_runs_at_a_time_and_a_borrower_never_waits() {
     assert!(borrowable.borrow(|| 0).is_some());
     assert_eq!(borrowable.close().len(), 1);
     assert!(borrowable.borrow(|| 0).is_none(), "the instances are gone");
+}
+
+/// Shards that borrow all the time leave the lock free only for moments.
+#[test]
+fn a_worker_that_waits_comes_next() {
+    let (borrowable, runs) = borrowable(&[Mobility::Free], RunToCompletion::Declared);
+    let borrowed = borrowable.borrow(|| 0).unwrap();
+    std::thread::scope(|scope| {
+        let borrowable = &borrowable;
+        scope.spawn(move || borrowable.run(Payload::default()));
+        while !borrowable.worker_wants.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        drop(borrowed);
+        // Until the worker has the lock nobody else gets it; then its run has begun.
+        let next = loop {
+            match borrowable.borrow(|| 0) {
+                Some(next) => break next,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "the worker's run comes before the borrower's");
+        next.run(Payload::default());
+    });
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
 }

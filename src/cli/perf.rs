@@ -37,8 +37,8 @@ pub(super) use usage::usage;
 const FAILED: u8 = 1;
 /// perf_analyzer's, when figures are not stable.
 const UNSTABLE: u8 = 2;
-/// A load point is void: the load generator was the limit.
-const VOID: u8 = 3;
+/// A load point is void: the load generator was the limit. perf_analyzer's 3 is for options that it refuses.
+const VOID: u8 = 4;
 /// perf_analyzer's exit code for all other failures.
 const NOT_MEASURED: u8 = 99;
 

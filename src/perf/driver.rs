@@ -178,13 +178,14 @@ impl Driver {
         let State::Open { schedule, outstanding_max } = &mut self.state else { return };
         let outstanding_max = *outstanding_max;
         if self.budget != Some(0) {
-            self.pace.turn_began(now_ns);
+            self.pace.turn_began(now_ns, self.in_flight + self.backlog.len() + self.returned.len());
         }
         while schedule.next_ns() <= now_ns && self.budget != Some(0) {
             if self.in_flight + self.backlog.len() + self.returned.len() >= outstanding_max {
                 // More than this would only be kept here: the server does not keep up, or this thread does not.
                 let counters = &self.settings.counters;
-                (self.totals.unsustainable, self.totals.is_outrun) = (true, self.pace.is_outrun(now_ns));
+                let is_outrun = self.pace.is_outrun(now_ns, outstanding_max);
+                (self.totals.unsustainable, self.totals.is_outrun) = (true, is_outrun);
                 counters.is_outrun.fetch_or(self.totals.is_outrun, Ordering::Relaxed);
                 counters.unsustainable.store(true, Ordering::Release);
                 self.budget = Some(0);

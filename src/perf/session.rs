@@ -114,10 +114,10 @@ impl Session<'_> {
             self.progress.point(point);
             match self.measure(point) {
                 Ok(measurement) => {
-                    // A search ends at loads that the server was measured at; a sweep goes on to its end.
-                    let is_void = measurement.is_void() && self.plan.rules.binary_search;
-                    let fine = measurement.within_threshold && !measurement.limits.unsustainable && !is_void;
-                    course.measured(fine);
+                    match measurement.is_void() && !measurement.limits.unsustainable {
+                        true => course.void(),
+                        false => course.measured(measurement.within_threshold && !measurement.limits.unsustainable),
+                    }
                     self.progress.measured(&measurement);
                     measured.push(measurement);
                     if self.look_for_end().is_err() {

@@ -90,6 +90,13 @@ impl Course {
         })
     }
 
+    /// That point is void: it says nothing of the server, and its latency is the client's. A sweep with an end goes on; a
+    /// search, and a sweep that ends where the server is too slow, look no higher.
+    pub fn void(&mut self) {
+        let has_end = matches!(&self.way, Way::Steps { end, .. } if end.is_finite());
+        self.measured(has_end);
+    }
+
     /// That point was measured: was it within the latency threshold, and could it be kept up?
     pub fn measured(&mut self, within: bool) {
         self.tried += 1;

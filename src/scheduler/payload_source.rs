@@ -69,8 +69,8 @@ pub enum RunToCompletion {
     /// Those with a backend that declares that they never block.
     Declared,
     /// Also those that may run on any thread and compute on it alone for a time that their inputs bound, as long as a
-    /// run takes less than it costs to hand it over; not those of models with a dynamic batcher, whose batches would not
-    /// form.
+    /// run takes less than it costs to hand it over; not those of models with a dynamic batcher, whose batches would
+    /// not form.
     #[default]
     Auto,
     /// Also those of models with a dynamic batcher, those whose runs may wait for other threads or take any time, and

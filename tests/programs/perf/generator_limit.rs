@@ -21,7 +21,7 @@ fn a_rate_that_no_generator_reaches_is_void() {
         let [csv, json, html] = ["run.csv", "run.json", "run.html"].map(|name| reports.at(name));
         let run = ["-m", "text", "-i", protocol, "-u", &url, "--shape=INPUT0:1", "--request-rate-range=100000000"];
         let outcome = perf(&[&run[..], &["-f", &csv, "--json", &json, "--html", &html]].concat());
-        assert_eq!(outcome.code, Some(3), "{outcome:#?}");
+        assert_eq!(outcome.code, Some(4), "{outcome:#?}");
         for part in [
             &format!("  VOID: {REASON}"),
             "Next: lower the rate",

@@ -104,7 +104,7 @@ impl Drop for Running {
 /// are void: the reports of such a run have everything but those.
 pub fn measured(arguments: &[&str]) -> Outcome {
     let outcome = perf(arguments);
-    let is_void = outcome.code == Some(3) && outcome.stdout.contains("VOID: the load generator was the limit");
+    let is_void = outcome.code == Some(4) && outcome.stdout.contains("VOID: the load generator was the limit");
     assert!(outcome.code == Some(0) || is_void, "{arguments:?}: {outcome:#?}");
     outcome
 }

@@ -88,7 +88,7 @@ fn columns_are_those_that_perf_analyzer_writes() {
         let output = perf_analyzer::command(root).args(&shared).args(["-f", &reports.at(&theirs)]).output();
         let output = output.unwrap_or_else(|error| panic!("perf_analyzer does not start: {error}"));
         assert!(output.status.success(), "{more:?}: {output:?}");
-        let is_void = measured(&[&shared[..], &["-f", &reports.at(&ours)]].concat()).code == Some(3);
+        let is_void = measured(&[&shared[..], &["-f", &reports.at(&ours)]].concat()).code == Some(4);
         let (theirs, ours) = (reports.read(&theirs), reports.read(&ours));
         let (theirs, ours): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), ours.lines().collect());
         if is_void {

@@ -11,10 +11,7 @@ fn report(reports: &Reports, url: &str, name: &str, more: &[&str]) -> String {
     let windows = ["--measurement-mode=count_windows", "--measurement-request-count=30", "-s100000"];
     let run = ["-m", "numbers", "-u", url, "--shape", "INPUT1:3,4", "--json", &path];
     measured(&[&run[..], &windows, more].concat());
-    // What is compared here are figures, whatever the host is busy with.
-    let mut whole: Value = serde_json::from_str(&reports.read(name)).expect("JSON");
-    whole["points"].as_array_mut().expect("points").iter_mut().for_each(|point| point["void"] = json!(false));
-    reports.write(name, &whole.to_string())
+    path
 }
 
 #[test]

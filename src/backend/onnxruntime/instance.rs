@@ -21,7 +21,6 @@ use nereid_memory::{Pool, Slice};
 use nereid_observe::statistics::Execution;
 use nereid_request::{OutputTensor, Request, Response, Status, element_count};
 use nereid_scheduler::Payload;
-use nereid_wire::inference::model_instance_group::Kind;
 
 type Requests = SmallVec<[Box<Request>; 4]>;
 

@@ -326,6 +326,16 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_on_one_thread_waits_for_no_other() {
+        let has_one_thread = |parameters: &[(&str, &str)], workers| {
+            SessionSettings::parse_for(&with_parameters(parameters), workers, 16).unwrap().has_one_thread()
+        };
+        let one = ("intra_op_thread_count", "1");
+        assert!(has_one_thread(&[one], 8) && has_one_thread(&[], 1));
+        assert!(!has_one_thread(&[], 8) && !has_one_thread(&[], 0) && !has_one_thread(&[one, ("execution_mode", "1")], 8));
+    }
+
+    #[test]
     fn few_cores_do_not_spin_unless_told_to() {
         let spinning = |context: &ModelContext, cpus| {
             let settings = SessionSettings::parse_for(context, cpus, 8).unwrap();

@@ -332,7 +332,9 @@ mod tests {
         };
         let one = ("intra_op_thread_count", "1");
         assert!(has_one_thread(&[one], 8) && has_one_thread(&[], 1));
-        assert!(!has_one_thread(&[], 8) && !has_one_thread(&[], 0) && !has_one_thread(&[one, ("execution_mode", "1")], 8));
+        assert!(
+            !has_one_thread(&[], 8) && !has_one_thread(&[], 0) && !has_one_thread(&[one, ("execution_mode", "1")], 8)
+        );
     }
 
     #[test]

@@ -157,8 +157,8 @@ fn is_about_size(error: &OpenVinoError) -> bool {
 }
 
 impl Instance for OpenVinoInstance {
-    /// On the CPU any thread may run it; but threads of the library take part, and the model may contain loops. A run on
-    /// another device waits for that.
+    /// On the CPU any thread may run it; but threads of the library take part, and the model may contain loops. A run
+    /// on another device waits for that.
     fn mobility(&self) -> Mobility {
         if self.state.prepared.is_for_cpu { Mobility::FreeIfAsked } else { Mobility::Bound }
     }

@@ -236,7 +236,7 @@ def perf(options, server, model, concurrency, *more, protocol="grpc"):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     lines = (done.stdout + done.stderr).strip().splitlines()
     interesting = [
-        line.strip() for line in lines if re.search(r"hroughput:|p50|p99 |CPU|requests/s|rror", line)
+        line.strip() for line in lines if re.search(r"VOID|hroughput:|p50|p99 |CPU|requests/s|rror", line)
     ]
     print("    %s, %s in flight: %s" % (model, concurrency, " | ".join(interesting[:8]) or lines[-3:]))
 

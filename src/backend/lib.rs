@@ -30,6 +30,7 @@ pub mod square;
 mod vectors;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -268,6 +269,7 @@ impl InstanceContext {
     /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
+        SUCCESSES.set(SUCCESSES.get().wrapping_add(1));
         tell_executed(request, execution);
         if !request.is_counted() || mutants::is(Mutant::SuccessUncounted) {
             return;
@@ -325,12 +327,26 @@ pub fn report_failure(statistics: &ModelStatistics, request: &Request) {
     }
 }
 
+thread_local! {
+    static SUCCESSES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many requests this thread has reported as executed with success.
+fn successes() -> u64 {
+    SUCCESSES.get()
+}
+
 /// Which threads may run an instance beside the one that made it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mobility {
     #[default]
     Bound,
-    /// Any thread, one at a time; it may take its time.
+    /// Any thread, one at a time; but a run may wait for other threads, or take longer than earlier runs with inputs of
+    /// the same size. Shards run it only if the operator asks for that (`--run-to-completion=measured`), and while its
+    /// runs are short.
+    FreeIfAsked,
+    /// Any thread, one at a time. A run computes on its thread alone and waits for no other one, and the bytes of its
+    /// inputs bound its time. Shards run it while its runs are short.
     FreeIfShort,
     /// Any thread, one at a time, even one that must not block: it computes a few microseconds and waits for nothing.
     Free,

@@ -9,6 +9,7 @@ mod append;
 mod batch;
 mod batch_input;
 mod binding;
+mod bounded_graph;
 mod composite;
 mod description;
 mod device_instance;

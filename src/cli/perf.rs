@@ -37,6 +37,8 @@ pub(super) use usage::usage;
 const FAILED: u8 = 1;
 /// perf_analyzer's, when figures are not stable.
 const UNSTABLE: u8 = 2;
+/// A load point is void: the load generator was the limit. perf_analyzer's 3 is for options that it refuses.
+const VOID: u8 = 4;
 /// perf_analyzer's exit code for all other failures.
 const NOT_MEASURED: u8 = 99;
 
@@ -147,6 +149,8 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
 fn code(points: &[Measurement]) -> u8 {
     if points.iter().any(|point| point.counts.failed > 0) {
         FAILED
+    } else if points.iter().any(Measurement::is_void) {
+        VOID
     } else if points.iter().any(|point| !point.stable || point.limits.unsustainable) {
         UNSTABLE
     } else {

@@ -5,6 +5,8 @@
 //! the time of its waiting counts: it was due.
 
 mod connections;
+mod schedule_pace;
+mod thread_clock;
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,8 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-
-use rustix::time::{ClockId, clock_gettime};
 
 use super::connection::Connection;
 use super::exchange::{Finished, Flight, NotBegun, Outcomes, RequestSet};
@@ -28,6 +28,8 @@ use nereid_memory::{Key, Slab, Slice};
 use nereid_queue::NoActor;
 use nereid_shard::engine::{Event, Received};
 use nereid_shard::{Core, Handler};
+use schedule_pace::SchedulePace;
+use thread_clock::ThreadClock;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A request that leaves so much later than it was due, with room for it, shows that the client is too slow.
@@ -74,18 +76,13 @@ pub struct Driver {
     budget: Option<u64>,
     picker: Picker,
     totals: Box<WindowTotals>,
-    cpu_began_ns: u64,
+    clock: ThreadClock,
+    pace: SchedulePace,
     point_began_ns: u64,
     records_max: usize,
     outcomes: Outcomes,
     /// Empty vectors that sends brought back.
     spare: Vec<Vec<Slice>>,
-}
-
-/// CPU time of this thread.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * SECOND_NS + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 impl Driver {
@@ -107,7 +104,8 @@ impl Driver {
             budget: None,
             picker,
             totals: Box::default(),
-            cpu_began_ns: 0,
+            clock: ThreadClock::of_this_thread(),
+            pace: SchedulePace::default(),
             point_began_ns: 0,
             records_max: 0,
             outcomes: Outcomes::default(),
@@ -124,6 +122,7 @@ impl Driver {
         let Assignment { mode, share, budget, sequences, point_began_ns, records_max } = assignment;
         (self.budget, self.point_began_ns, self.records_max) = (budget, point_began_ns, records_max);
         self.picker.begin(sequences, share);
+        self.pace = SchedulePace::default();
         let places = match &mode {
             LoopMode::Closed(most) => *most,
             LoopMode::Open { outstanding_max, .. } => *outstanding_max,
@@ -138,11 +137,11 @@ impl Driver {
     /// Counts on in a new window.
     fn mark(&mut self, mut next: Box<WindowTotals>, now_ns: u64) {
         next.began_ns = now_ns;
-        let cpu_ns = cpu_ns();
         let mut totals = std::mem::replace(&mut self.totals, next);
         totals.counts.sequences = self.picker.take_ended();
-        totals.end(now_ns, cpu_ns.saturating_sub(self.cpu_began_ns));
-        self.cpu_began_ns = cpu_ns;
+        totals.connections = self.connections.len();
+        totals.end(now_ns);
+        totals.threads = vec![self.clock.lap(totals.wall_ns())];
         self.report(Report::Totals(totals));
     }
 
@@ -178,16 +177,24 @@ impl Driver {
     fn pump_open(&mut self, now_ns: u64) {
         let State::Open { schedule, outstanding_max } = &mut self.state else { return };
         let outstanding_max = *outstanding_max;
+        if self.budget != Some(0) {
+            self.pace.turn_began(now_ns, self.in_flight + self.backlog.len() + self.returned.len());
+        }
         while schedule.next_ns() <= now_ns && self.budget != Some(0) {
             if self.in_flight + self.backlog.len() + self.returned.len() >= outstanding_max {
-                // More than this would only be kept here: the server does not keep up.
-                self.totals.unsustainable = true;
-                self.settings.counters.unsustainable.store(true, Ordering::Relaxed);
+                // More than this would only be kept here: the server does not keep up, or this thread does not.
+                let counters = &self.settings.counters;
+                let is_outrun = self.pace.is_outrun(now_ns, outstanding_max);
+                (self.totals.unsustainable, self.totals.is_outrun) = (true, is_outrun);
+                counters.is_outrun.fetch_or(self.totals.is_outrun, Ordering::Relaxed);
+                counters.unsustainable.store(true, Ordering::Release);
                 self.budget = Some(0);
                 self.backlog.clear();
                 return;
             }
             let due_ns = schedule.next_ns();
+            self.pace.took_up(due_ns);
+            self.totals.histograms.schedule_lag_ns.saturating_record((now_ns - due_ns).max(1));
             if self.backlog.is_empty() && !self.free.is_empty() && now_ns - due_ns > LATE_NS {
                 self.totals.late += 1;
             }
@@ -261,6 +268,7 @@ impl Driver {
         match connection.begin(flight) {
             Ok(()) => {
                 self.in_flight += 1;
+                self.pace.launched();
                 self.totals.counts.sent += 1;
                 self.totals.histograms.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
                 self.touch(key);
@@ -422,6 +430,9 @@ impl Handler for Driver {
     fn flush(&mut self, core: &mut Core<()>) {
         self.pump(core.now_ns());
         self.send_dirty(core);
+        if let Some(due_ns) = self.next_deadline_ns() {
+            self.pace.turn_ended(core.clock().now_ns(), due_ns, !self.free.is_empty());
+        }
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

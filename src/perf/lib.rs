@@ -17,6 +17,7 @@ pub mod data;
 mod driver;
 mod exchange;
 mod generation;
+mod generator_limit;
 mod interrupt;
 mod measurement;
 mod metadata_client;
@@ -36,6 +37,7 @@ mod window_totals;
 mod work;
 
 pub use generation::{GenerationCounts, GenerationTotals};
+pub use generator_limit::{ClientSide, GeneratorLimit, ThreadUsage};
 pub use measurement::{
     ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, Histograms, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures,
     Phase, Progress, Record, RequestCounts, ServerSide, Stage, Step, Timeline, WindowFigures,

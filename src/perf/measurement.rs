@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::generation::GenerationTotals;
+use super::generator_limit::{ClientSide, GeneratorLimit};
 
 /// Latencies beyond ten minutes count as ten minutes.
 pub const LATENCY_MAX_NS: u64 = 600_000_000_000;
@@ -32,8 +33,7 @@ pub struct Measurement {
     pub errors: ErrorTexts,
     /// Of the windows together.
     pub wall: Duration,
-    /// CPU time of the threads that send and receive.
-    pub client_cpu: Duration,
+    pub client: ClientSide,
     pub windows: Vec<WindowFigures>,
     pub timeline: Timeline,
     pub server: Option<ServerSide>,
@@ -55,6 +55,9 @@ pub struct Histograms {
     pub service_ns: Histogram<u64>,
     /// Open loop: how long after they were due requests left.
     pub send_lag_ns: Histogram<u64>,
+    /// Open loop: how long after they were due a thread took requests up. The rest of the above is the wait for a
+    /// connection that is free, which is not the client's delay.
+    pub schedule_lag_ns: Histogram<u64>,
     /// Decoupled and streamed: until the first response, and between responses of one request.
     pub first_response_ns: Histogram<u64>,
     pub between_responses_ns: Histogram<u64>,
@@ -70,6 +73,7 @@ impl Default for Histograms {
             latency_ns: histogram(),
             service_ns: histogram(),
             send_lag_ns: histogram(),
+            schedule_lag_ns: histogram(),
             first_response_ns: histogram(),
             between_responses_ns: histogram(),
         }
@@ -82,6 +86,7 @@ impl Histograms {
             (&mut self.latency_ns, &other.latency_ns),
             (&mut self.service_ns, &other.service_ns),
             (&mut self.send_lag_ns, &other.send_lag_ns),
+            (&mut self.schedule_lag_ns, &other.schedule_lag_ns),
             (&mut self.first_response_ns, &other.first_response_ns),
             (&mut self.between_responses_ns, &other.between_responses_ns),
         ] {
@@ -135,7 +140,44 @@ impl Measurement {
     /// The client's CPU time for each request that ended, well or not.
     pub fn client_cpu_per_request_ns(&self) -> f64 {
         let ended = self.counts.ended();
-        if ended == 0 { 0.0 } else { self.client_cpu.as_nanos() as f64 / ended as f64 }
+        if ended == 0 { 0.0 } else { self.client.cpu().as_nanos() as f64 / ended as f64 }
+    }
+
+    /// The load generator was the limit: the figures are not those of the server.
+    pub fn is_void(&self) -> bool {
+        self.limits.generator.is_some()
+    }
+
+    /// What reports for people show: without single requests, and without rates and latencies if it is void.
+    pub fn shown(&self) -> Measurement {
+        let is_void = self.is_void();
+        let histograms = match is_void {
+            true => Histograms {
+                send_lag_ns: self.histograms.send_lag_ns.clone(),
+                schedule_lag_ns: self.histograms.schedule_lag_ns.clone(),
+                ..Histograms::default()
+            },
+            false => self.histograms.clone(),
+        };
+        Measurement {
+            load: self.load,
+            stable: self.stable,
+            within_threshold: self.within_threshold,
+            limits: self.limits,
+            histograms,
+            generation: self.generation.clone().filter(|_| !is_void),
+            counts: self.counts,
+            errors: self.errors.clone(),
+            wall: self.wall,
+            client: self.client.clone(),
+            windows: if is_void { Vec::new() } else { self.windows.clone() },
+            timeline: if is_void { Timeline::default() } else { self.timeline.clone() },
+            server: self.server.clone(),
+            composing: self.composing.clone(),
+            metrics: self.metrics.clone(),
+            records: Vec::new(),
+            records_dropped: self.records_dropped,
+        }
     }
 }
 
@@ -154,8 +196,8 @@ pub enum LoadPoint {
 /// Reasons not to believe a point.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ClientLimits {
-    /// Most CPU that one of our threads used, in parts of one core. From 0.95 on the client is what was measured.
-    pub busiest_thread: f64,
+    /// The load generator was the limit, by the evidence of all counted windows: the figures are void.
+    pub generator: Option<GeneratorLimit>,
     /// Open loop: more than one request of a hundred left more than a millisecond late although there was room for it.
     pub behind_schedule: bool,
     /// Open loop: more requests were outstanding than the plan allows; the point was ended there.
@@ -163,10 +205,8 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
-    pub const BUSY: f64 = 0.95;
-
     pub fn client_is_bottleneck(&self) -> bool {
-        self.busiest_thread >= ClientLimits::BUSY || self.behind_schedule
+        self.generator.is_some() || self.behind_schedule
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! All of them are made from the same measurements and the same figures ([`figures`]), so that no two of them disagree.
 
+mod client;
 pub mod compare;
 pub mod csv;
 mod figures;
@@ -16,6 +17,7 @@ pub mod text;
 #[cfg(test)]
 mod samples;
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use super::{Measurement, ModelInfo, Plan};
@@ -37,9 +39,17 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Not a number where nothing was measured.
+    /// Not a number where nothing was measured. Reports for people take [`text::inferences_per_s`].
     fn inferences_per_s(&self, point: &Measurement) -> f64 {
         if point.wall.is_zero() { f64::NAN } else { point.rate() * f64::from(self.batch) }
+    }
+
+    /// The points as reports for people show them: a void one has no figures of the server.
+    fn shown(&self) -> Cow<'_, [Measurement]> {
+        match self.points.iter().any(Measurement::is_void) {
+            true => self.points.iter().map(Measurement::shown).collect(),
+            false => Cow::Borrowed(self.points),
+        }
     }
 
     /// Percentiles that are reported of every point: the usual ones and the one of the rules.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::answer::Expectation;
 use super::check;
 use super::exchange::RequestSet;
+use super::generator_limit::{ClientSide, GeneratorLimit, Readings};
 use super::interrupt::Interrupt;
 use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
 use super::metadata_client::MetadataClient;
@@ -16,15 +17,13 @@ use super::request::Prepared;
 use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
-use super::threads::{Assignment, Counts, LoopMode, Threads, one_each, part};
+use super::threads::{Assignment, CONNECTIONS_A_THREAD, Counts, LoopMode, Threads, one_each, part};
 use super::window_totals::WindowTotals;
 use super::{PerfError, model_info::ModelInfo};
 
 /// How often the session checks whether a window is over, and how often it reports progress.
 const LOOK: Duration = Duration::from_millis(5);
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
-/// Connections of each thread that requests are multiplexed over, where the plan sets none.
-const CONNECTIONS_A_THREAD: usize = 4;
 /// Requests that left late, in parts of all, from which on the client is too slow.
 const LATE_PART: f64 = 0.01;
 
@@ -115,8 +114,10 @@ impl Session<'_> {
             self.progress.point(point);
             match self.measure(point) {
                 Ok(measurement) => {
-                    let fine = measurement.within_threshold && !measurement.limits.unsustainable;
-                    course.measured(fine);
+                    match measurement.is_void() && !measurement.limits.unsustainable {
+                        true => course.void(),
+                        false => course.measured(measurement.within_threshold && !measurement.limits.unsustainable),
+                    }
                     self.progress.measured(&measurement);
                     measured.push(measurement);
                     if self.look_for_end().is_err() {
@@ -277,13 +278,21 @@ impl Session<'_> {
             Some(count) => sum.counts.ended() >= count || sum.unsustainable,
             None => is_stable(&windows, rules),
         };
+        let schedule_lag = &sum.histograms.schedule_lag_ns;
+        let generator = GeneratorLimit::judge(&Readings {
+            threads: &sum.threads,
+            wall,
+            schedule_lag_p50_ns: (!schedule_lag.is_empty()).then(|| schedule_lag.value_at_quantile(0.5)),
+            latency_p50_ns: sum.histograms.latency_ns.value_at_quantile(0.5),
+            is_outrun: sum.is_outrun,
+        });
         let within = |threshold: Duration| sum.counts.completed > 0 && judged_ns <= threshold.as_nanos() as f64;
         Measurement {
             load: point,
             stable: stable && !sum.unsustainable,
             within_threshold: rules.latency_threshold.is_none_or(within),
             limits: ClientLimits {
-                busiest_thread: sum.busiest,
+                generator,
                 behind_schedule: sum.counts.sent > 0 && sum.late as f64 > LATE_PART * sum.counts.sent as f64,
                 unsustainable: sum.unsustainable,
             },
@@ -293,7 +302,7 @@ impl Session<'_> {
             counts: sum.counts,
             errors: sum.errors,
             wall,
-            client_cpu: Duration::from_nanos(sum.cpu_ns),
+            client: ClientSide { threads: sum.threads, connections: sum.connections, engine: self.threads.engine() },
             windows,
             server,
             composing,
@@ -390,7 +399,9 @@ impl Session<'_> {
     fn mark(&mut self, records_max: usize) -> Result<WindowTotals, Left> {
         let mut totals = self.threads.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))?;
         // It may have been found out before the window began.
-        totals.unsustainable |= self.threads.counts().unsustainable;
+        let counts = self.threads.counts();
+        totals.unsustainable |= counts.unsustainable;
+        totals.is_outrun |= counts.is_outrun;
         Ok(totals)
     }
 

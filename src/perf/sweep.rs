@@ -90,6 +90,13 @@ impl Course {
         })
     }
 
+    /// That point is void: it says nothing of the server, and its latency is the client's. A sweep with an end goes on;
+    /// a search, and a sweep that ends where the server is too slow, look no higher.
+    pub fn void(&mut self) {
+        let has_end = matches!(&self.way, Way::Steps { end, .. } if end.is_finite());
+        self.measured(has_end);
+    }
+
     /// That point was measured: was it within the latency threshold, and could it be kept up?
     pub fn measured(&mut self, within: bool) {
         self.tried += 1;
@@ -153,6 +160,30 @@ mod tests {
         assert_eq!(walk(&rate, &rules, |_| true).len(), 5);
         let intervals = Load::Intervals(vec![Duration::from_millis(10), Duration::from_millis(30)]);
         assert_eq!(walk(&intervals, &rules, |_| true), [50.0]);
+    }
+
+    /// The loads that are tried where all from `void_from` on are void.
+    fn walk_with_void(load: &Load, rules: &Rules, void_from: f64) -> Vec<LoadPoint> {
+        let mut course = Course::new(load, rules);
+        let mut points = Vec::new();
+        while let Some(point) = course.point() {
+            points.push(point);
+            match point {
+                LoadPoint::Concurrency(n) if (n as f64) >= void_from => course.void(),
+                _ => course.measured(true),
+            }
+        }
+        points
+    }
+
+    #[test]
+    fn a_void_point_ends_no_sweep_that_has_an_end() {
+        let loads = |all: &[usize]| all.iter().map(|n| LoadPoint::Concurrency(*n)).collect::<Vec<_>>();
+        let rules = Rules { latency_threshold: Some(Duration::from_millis(5)), ..Rules::default() };
+        assert_eq!(walk_with_void(&concurrency(1, Some(4), 1), &rules, 2.0), loads(&[1, 2, 3, 4]));
+        assert_eq!(walk_with_void(&concurrency(1, None, 1), &rules, 3.0), loads(&[1, 2, 3]));
+        let halving = Rules { binary_search: true, ..rules };
+        assert_eq!(walk_with_void(&concurrency(1, Some(8), 1), &halving, 3.0), loads(&[1, 8, 4, 2, 3]));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::window_totals::WindowTotals;
 use super::work::Picker;
 use nereid_client::Security;
 use nereid_memory::Pool;
+use nereid_queue::Spin;
 use nereid_shard::engine::Limits;
 use nereid_shard::probe::{EngineRequest, Probe};
 use nereid_shard::{EngineKind, MailOf, Mailbox, Running, mailbox};
@@ -75,6 +76,8 @@ pub struct Counters {
     pub completed: AtomicU64,
     pub failed: AtomicU64,
     pub unsustainable: AtomicBool,
+    /// It is, and the thread is to blame; set before.
+    pub is_outrun: AtomicBool,
 }
 
 struct Hand {
@@ -89,6 +92,7 @@ pub struct Threads {
     hands: Vec<Hand>,
     reports: Receiver<(usize, Report)>,
     connector: Connector,
+    engine: EngineKind,
 }
 
 /// A sum over all threads.
@@ -97,6 +101,7 @@ pub struct Counts {
     pub completed: u64,
     pub failed: u64,
     pub unsustainable: bool,
+    pub is_outrun: bool,
 }
 
 impl Counts {
@@ -115,7 +120,7 @@ impl Threads {
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;
         let (sender, reports) = mpsc::channel();
-        let mut threads = Threads { hands: Vec::new(), reports, connector };
+        let mut threads = Threads { hands: Vec::new(), reports, connector, engine };
         for thread in 0..plan.client.threads.max(1) {
             let hand = threads.start_hand(plan, request_set, security.clone(), thread, engine, sender.clone())?;
             threads.hands.push(hand);
@@ -144,8 +149,7 @@ impl Threads {
             engine,
             host: nereid_shard::Host::Glommio,
             cpu,
-            // It would take time from the server, and from the figures of the client.
-            spin: Default::default(),
+            spin: spin(),
             limits: Limits { connections: CONNECTIONS_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
             pool: Pool::new(POOL_BYTES),
@@ -172,6 +176,10 @@ impl Threads {
         self.hands.len()
     }
 
+    pub fn engine(&self) -> EngineKind {
+        self.engine
+    }
+
     /// Makes sure that there are so many connections in all.
     pub fn connect(&mut self, connections: usize) -> Result<(), PerfError> {
         let threads = self.hands.len();
@@ -188,6 +196,7 @@ impl Threads {
 
     pub fn begin(&self, mut assignment: impl FnMut(usize) -> Assignment) {
         for (thread, hand) in self.hands.iter().enumerate() {
+            hand.counters.is_outrun.store(false, Ordering::Relaxed);
             hand.counters.unsustainable.store(false, Ordering::Relaxed);
             hand.mailbox.post(Order::Begin(Box::new(assignment(thread))));
         }
@@ -198,7 +207,8 @@ impl Threads {
         for Hand { counters, .. } in &self.hands {
             sum.completed += counters.completed.load(Ordering::Relaxed);
             sum.failed += counters.failed.load(Ordering::Relaxed);
-            sum.unsustainable |= counters.unsustainable.load(Ordering::Relaxed);
+            sum.unsustainable |= counters.unsustainable.load(Ordering::Acquire);
+            sum.is_outrun |= counters.is_outrun.load(Ordering::Relaxed);
         }
         sum
     }
@@ -225,8 +235,8 @@ impl Threads {
         let mut missing = self.hands.len();
         while missing > 0 {
             match self.reports.recv_timeout(Duration::from_millis(100)) {
-                Ok((_, Report::Totals(mut totals))) => {
-                    sum.add_thread(&mut totals, records_max);
+                Ok((thread, Report::Totals(mut totals))) => {
+                    sum.add_thread(thread, &mut totals, records_max);
                     missing -= 1;
                 }
                 Ok((_, Report::Away(reason))) => return Err(reason),
@@ -258,6 +268,15 @@ pub fn part(whole: usize, n: usize, parts: usize) -> usize {
     let parts = parts.max(1);
     whole / parts + usize::from(n < whole % parts)
 }
+
+/// Threads of the load sleep when they are idle: spinning would take time from the server, and hide in the figures
+/// whether the client was the limit.
+pub fn spin() -> Spin {
+    Spin::default()
+}
+
+/// Connections of each thread that requests are multiplexed over, where the plan sets none.
+pub const CONNECTIONS_A_THREAD: usize = 4;
 
 /// Whether a connection carries one request at a time. HTTP/1.1 has no other way that clients use.
 pub fn one_each(plan: &Plan) -> bool {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::generation::GenerationTotals;
+use super::generator_limit::ThreadUsage;
 use super::measurement::{ErrorTexts, Histograms, Record, RequestCounts, Timeline};
 
 const SLOT_NS: u64 = 100_000_000;
@@ -20,15 +21,18 @@ pub struct WindowTotals {
     pub late: u64,
     /// The open loop was ended: too many were outstanding.
     pub unsustainable: bool,
+    /// By a thread that could not send what was due.
+    pub is_outrun: bool,
     pub records: Vec<Record>,
     pub records_dropped: u64,
     pub began_ns: u64,
     pub ended_ns: u64,
     /// When the last request ended.
     pub last_ns: u64,
-    pub cpu_ns: u64,
-    /// Of the thread that used most, in parts of one core.
-    pub busiest: f64,
+    /// What each thread used; empty as long as the window lasts.
+    pub threads: Vec<ThreadUsage>,
+    /// Open at the end.
+    pub connections: usize,
     pub completions: CompletionSlots,
 }
 
@@ -130,13 +134,14 @@ impl Default for WindowTotals {
             errors: ErrorTexts::default(),
             late: 0,
             unsustainable: false,
+            is_outrun: false,
             records: Vec::new(),
             records_dropped: 0,
             began_ns: 0,
             ended_ns: 0,
             last_ns: 0,
-            cpu_ns: 0,
-            busiest: 0.0,
+            threads: Vec::new(),
+            connections: 0,
             completions: CompletionSlots { slot_ns: SLOT_NS, slots: Vec::new() },
         }
     }
@@ -144,30 +149,38 @@ impl Default for WindowTotals {
 
 impl WindowTotals {
     /// The window of this thread is over.
-    pub fn end(&mut self, now_ns: u64, cpu_ns: u64) {
-        (self.ended_ns, self.cpu_ns) = (now_ns, cpu_ns);
-        let wall_ns = self.wall_ns();
-        self.busiest = if wall_ns == 0 { 0.0 } else { cpu_ns as f64 / wall_ns as f64 };
+    pub fn end(&mut self, now_ns: u64) {
+        self.ended_ns = now_ns;
     }
 
     pub fn wall_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
     }
 
-    /// Adds the same window of another thread.
-    pub fn add_thread(&mut self, other: &mut WindowTotals, records_max: usize) {
+    /// Adds the same window of another thread, of this number.
+    pub fn add_thread(&mut self, thread: usize, other: &mut WindowTotals, records_max: usize) {
         if self.ended_ns == 0 {
             (self.began_ns, self.ended_ns) = (other.began_ns, other.ended_ns);
         }
         (self.began_ns, self.ended_ns) = (self.began_ns.min(other.began_ns), self.ended_ns.max(other.ended_ns));
         self.completions.add(&other.completions);
+        self.add_usage(thread, &other.threads);
+        self.connections += other.connections;
         self.add(other, records_max);
     }
 
     /// Adds a later window; `self` is no window then, and its wall time is the sum that the caller keeps.
     pub fn add_window(&mut self, other: &mut WindowTotals, records_max: usize) {
         self.completions.follow(&other.completions, other.wall_ns());
+        self.add_usage(0, &other.threads);
+        self.connections = self.connections.max(other.connections);
         self.add(other, records_max);
+    }
+
+    /// Of the threads from this number on.
+    fn add_usage(&mut self, first: usize, usage: &[ThreadUsage]) {
+        self.threads.resize(self.threads.len().max(first + usage.len()), ThreadUsage::default());
+        self.threads.iter_mut().skip(first).zip(usage).for_each(|(sum, more)| sum.add(more));
     }
 
     fn add(&mut self, other: &mut WindowTotals, records_max: usize) {
@@ -179,9 +192,8 @@ impl WindowTotals {
         self.errors.add(&other.errors);
         self.late += other.late;
         self.unsustainable |= other.unsustainable;
-        self.cpu_ns += other.cpu_ns;
+        self.is_outrun |= other.is_outrun;
         self.last_ns = self.last_ns.max(other.last_ns);
-        self.busiest = self.busiest.max(other.busiest);
         self.records_dropped += other.records_dropped;
         let room = records_max.saturating_sub(self.records.len());
         let taken = other.records.len().min(room);
@@ -218,6 +230,25 @@ mod tests {
         totals.ended_ns = last * SLOT_NS;
         sum.add_window(&mut totals, 0);
         assert_eq!(sum.timeline().completed.iter().sum::<u64>(), last + 1);
+    }
+
+    #[test]
+    fn threads_are_added_up_each_by_itself() {
+        let window = |cpu_ns| WindowTotals {
+            threads: vec![ThreadUsage { wall_ns: 100, cpu_ns, run_queue_ns: Some(1) }],
+            connections: 2,
+            ..WindowTotals::default()
+        };
+        let mut sum = WindowTotals::default();
+        for cpus_ns in [[20, 30], [40, 70]] {
+            let mut both = WindowTotals::default();
+            // They report in any order.
+            both.add_thread(1, &mut window(cpus_ns[1]), 0);
+            both.add_thread(0, &mut window(cpus_ns[0]), 0);
+            sum.add_window(&mut both, 0);
+        }
+        let usage = |cpu_ns| ThreadUsage { wall_ns: 200, cpu_ns, run_queue_ns: Some(2) };
+        assert_eq!((sum.threads, sum.connections), (vec![usage(60), usage(100)], 4));
     }
 
     /// 100 requests a second in windows of 1.03 and 1.98 s: no slot may show another rate.

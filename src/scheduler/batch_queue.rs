@@ -10,7 +10,9 @@ mod service_time;
 mod worker_slot;
 
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use smallvec::SmallVec;
 
 use self::service_time::ServiceTime;
 use self::worker_slot::{WorkerPhase, WorkerSlot};
@@ -137,8 +139,9 @@ pub struct BatchQueue<F> {
     service_time: Option<ServiceTime>,
     /// [`OPEN`], or the reason why no request is accepted.
     intake: AtomicU8,
-    /// Instances that may be borrowed.
-    borrowables: AtomicUsize,
+    /// The workers whose instances may be borrowed, and how many they are.
+    lenders: RwLock<Vec<usize>>,
+    lender_count: AtomicUsize,
     model: String,
     limiter: Option<Arc<dyn Limiter>>,
     pub statistics: Arc<ModelStatistics>,
@@ -204,7 +207,8 @@ impl<F: PayloadFormer> BatchQueue<F> {
             workers: AtomicUsize::new(0),
             service_time: services.admits_by_deadline(&purpose.spec).then(|| ServiceTime::new(ahead_from)),
             intake: AtomicU8::new(NO_WORKERS),
-            borrowables: AtomicUsize::new(0),
+            lenders: RwLock::default(),
+            lender_count: AtomicUsize::new(0),
             model: purpose.spec.name.clone(),
             limiter: services.limiter.clone(),
             statistics: Arc::clone(&purpose.statistics),
@@ -285,20 +289,34 @@ impl<F: PayloadFormer> BatchQueue<F> {
     /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it is returned.
     pub fn run_here(&self, mut request: Box<Request>) -> Result<Ticket, Box<Request>> {
         let is_possible = request.ingress.is_on_shard
-            && self.borrowables.load(Ordering::Acquire) > 0
+            && self.lender_count.load(Ordering::Acquire) > 0
             && self.waiting() == 0
             && self.intake.load(Ordering::SeqCst) == OPEN;
         if !is_possible {
             return Err(request);
         }
-        for slot in (0..BORROWS_TRIED).map_while(|worker| self.slots.get(worker)) {
-            let Some(borrowable) = slot.borrowable() else { continue };
+        for worker in self.lenders_from(own_seat()) {
+            let Some(borrowable) = self.slots.get(worker).and_then(WorkerSlot::borrowable) else { continue };
             match borrowable.run_here(request) {
                 Ok(ticket) => return Ok(ticket),
                 Err(returned) => request = returned,
             }
         }
         Err(request)
+    }
+
+    /// The workers whose instances a shard tries to borrow: each shard begins at another one. None while a worker lends
+    /// its instances or leaves: a shard does not wait for that.
+    fn lenders_from(&self, seat: usize) -> SmallVec<[usize; BORROWS_TRIED]> {
+        let Ok(lenders) = self.lenders.try_read() else { return SmallVec::new() };
+        let begin = seat.checked_rem(lenders.len()).unwrap_or(0);
+        lenders.iter().cycle().skip(begin).take(lenders.len().min(BORROWS_TRIED)).copied().collect()
+    }
+
+    fn change_lenders(&self, change: impl FnOnce(&mut Vec<usize>)) {
+        let mut lenders = self.lenders.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut lenders);
+        self.lender_count.store(lenders.len(), Ordering::Release);
     }
 
     /// Counts a request of this queue that was taken back by its home, which is about to answer it.
@@ -496,7 +514,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             && self.limiter.is_none()
             && slot.lend(Some(borrowable)).is_none()
         {
-            self.borrowables.fetch_add(1, Ordering::AcqRel);
+            self.change_lenders(|lenders| lenders.push(worker));
         }
     }
 
@@ -611,10 +629,19 @@ impl<F: PayloadFormer> BatchQueue<F> {
         if let Some(slot) = self.slots.get(worker)
             && slot.clear()
         {
-            self.borrowables.fetch_sub(1, Ordering::AcqRel);
+            self.change_lenders(|lenders| lenders.retain(|lender| *lender != worker));
         }
         self.token.left(worker);
     }
+}
+
+/// A number of this thread: threads that run requests themselves have 0, 1, 2 and so on.
+fn own_seat() -> usize {
+    static SEATS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SEAT: usize = SEATS.fetch_add(1, Ordering::Relaxed);
+    }
+    SEAT.with(|seat| *seat)
 }
 
 /// Waits for a thread that is in the middle of a few steps, and may need this core for them.

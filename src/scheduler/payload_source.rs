@@ -67,10 +67,27 @@ pub trait PayloadSource: Send + Sync {
 pub enum RunToCompletion {
     Off,
     /// Those with a backend that declares that they never block.
-    #[default]
     Declared,
-    /// Also those that may run on any thread, as long as each run is short.
+    /// Also those that may run on any thread and compute on it alone for a time that their inputs bound, as long as a
+    /// run takes less than it costs to hand it over; not those of models with a dynamic batcher, whose batches would
+    /// not form.
+    #[default]
+    Auto,
+    /// Also those of models with a dynamic batcher, those whose runs may wait for other threads or take any time, and
+    /// for longer runs.
     Measured,
+}
+
+impl RunToCompletion {
+    /// How long runs of instances that may run on any thread may take on average.
+    ///
+    /// A change of threads and back costs two wake-ups: about 10 us of CPU time and as much latency.
+    pub fn limit_ns(self) -> u64 {
+        match self {
+            RunToCompletion::Off | RunToCompletion::Declared | RunToCompletion::Auto => 20_000,
+            RunToCompletion::Measured => 50_000,
+        }
+    }
 }
 
 /// An instance that a worker drives, as a shard borrows it to run a request without waiting for the worker.

@@ -380,7 +380,7 @@ mod tests {
     fn space(facts: &ModelFacts) -> Space {
         let settings = [("parameters.x", "2"), ("preferred_batch_size", "half")]
             .map(|(field, value)| Setting { field: field.to_owned(), values: vec![value.to_owned()] });
-        let server = ServerFacts { cores: 4, run_to_completion: "declared".to_owned() };
+        let server = ServerFacts { cores: 4, run_to_completion: "auto".to_owned() };
         let facts = std::slice::from_ref(facts);
         Space::new(facts, &settings, &BTreeMap::new(), &LoadRule::Follows, &server).unwrap()
     }
@@ -459,7 +459,7 @@ mod tests {
         let facts = ModelFacts::read("m", &present);
         let off = Setting { field: "max_queue_delay_microseconds".to_owned(), values: vec!["off".to_owned()] };
         let default = Setting { field: "parameters.x".to_owned(), values: vec!["default".to_owned()] };
-        let server = ServerFacts { cores: 4, run_to_completion: "declared".to_owned() };
+        let server = ServerFacts { cores: 4, run_to_completion: "auto".to_owned() };
         let models = std::slice::from_ref(&facts);
         let space = Space::new(models, &[off, default], &BTreeMap::new(), &LoadRule::Follows, &server).unwrap();
         let parameter = (FieldKind::Parameter("x".to_owned()), Value::Default);

@@ -678,8 +678,8 @@ impl Measure for Measurer<'_> {
             return Ok(Burst::Failed(reason.clone()));
         }
         if point.is_generator_limited() {
-            let reason = "the load generator was the limit, so that the figures are void (give a lower load with \
-                          --rate or --concurrency)";
+            let reason = "the load generator was the limit or sent requests late, so that the figures do not count \
+                          (give a lower load with --rate or --concurrency)";
             return Ok(Burst::Failed(reason.to_owned()));
         }
         let judged = self.bench.goal.judge(&point, &reference);

@@ -258,7 +258,8 @@ impl Point {
         all.fold(None, |most: Option<f64>, ms| Some(most.map_or(ms, |most| most.max(ms))))
     }
 
-    /// The load generator was the limit, in more than half of the bursts: the figures are void.
+    /// The load generator was the limit, in more than half of the bursts, or sent more than one request of a hundred
+    /// late, so that the p99 is its own: the figures do not count.
     pub fn is_generator_limited(&self) -> bool {
         is_most(&self.generator_limited)
     }

@@ -309,7 +309,7 @@ fn ladder(execution_us: Option<f64>) -> Vec<u64> {
 /// The value of the flag that the user gives the server.
 fn run_to_completion(plan: &Plan) -> String {
     let words: Vec<String> = plan.flags.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut found = "declared".to_owned();
+    let mut found = "auto".to_owned();
     for (at, word) in words.iter().enumerate() {
         match word.strip_prefix("--run-to-completion") {
             Some("") => found = words.get(at + 1).cloned().unwrap_or(found),

@@ -91,7 +91,7 @@ impl FieldKind {
             FieldKind::Threads if text == "default" => Some(Value::Default),
             FieldKind::Threads => number(1, 4096),
             FieldKind::RunToCompletion => {
-                ["off", "declared", "measured"].contains(&text).then(|| Value::Text(text.to_owned()))
+                ["off", "declared", "auto", "measured"].contains(&text).then(|| Value::Text(text.to_owned()))
             }
             FieldKind::Parameter(_) if text == "default" => Some(Value::Default),
             FieldKind::Parameter(_) => Some(Value::Text(text.to_owned())),
@@ -243,7 +243,7 @@ impl Space {
             MEASURED_BACKENDS.contains(&facts.backend.as_str()) && facts.is_on_cpu && executes_quickly
         };
         if models.iter().any(is_quick) {
-            fields.push(run_to_completion(&server.run_to_completion, &["declared", "measured"]));
+            fields.push(run_to_completion(&server.run_to_completion, &["auto", "measured"]));
         }
         let mut space = Space { fields, loads: Loads::of(load), cores };
         for setting in settings {

@@ -3,6 +3,7 @@
 mod compare;
 mod encryption;
 mod exits;
+mod generator_limit;
 mod input_data;
 mod loads;
 mod openai;

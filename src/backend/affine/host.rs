@@ -54,6 +54,7 @@ impl HostInstance {
 }
 
 impl Instance for HostInstance {
+    /// A pass over the input on the calling thread.
     fn mobility(&self) -> Mobility {
         Mobility::FreeIfShort
     }

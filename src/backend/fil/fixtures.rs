@@ -177,6 +177,6 @@ impl Model {
         let mut handle = files::read(library().unwrap(), &self.context.model, &settings).unwrap();
         let header = forest::validate(&mut handle).unwrap();
         let predictor = Predictor::new(handle, header.features, header.classes, 1_000_000).unwrap();
-        self.model = FilModel::of(Forest { header, predictor, explainer: None }, settings.task);
+        self.model = FilModel::of(Forest { header, predictor, thread_count: 1, explainer: None }, settings.task);
     }
 }

@@ -157,9 +157,10 @@ fn write(task: Task, classes: usize, columns: usize, scores: &[f32], target: &mu
 }
 
 impl Instance for FilInstance {
-    /// Any thread may predict; how long it takes depends on the model and the rows.
+    /// Any thread may predict; with one thread (`cpu_nthread`) it waits for no other, and its time depends on the model
+    /// and the rows.
     fn mobility(&self) -> Mobility {
-        Mobility::FreeIfShort
+        if self.forest.thread_count == 1 { Mobility::FreeIfShort } else { Mobility::FreeIfAsked }
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {

@@ -17,6 +17,8 @@ use nereid_wire::inference::model_instance_group::Kind;
 pub struct Forest {
     pub header: Header,
     pub predictor: Predictor,
+    /// Threads of one prediction.
+    pub thread_count: usize,
     /// Only if the configuration has an output for Shapley values.
     pub explainer: Option<Explainer>,
 }
@@ -41,7 +43,7 @@ impl FilModel {
             handle.set_postprocessor(name)?;
         }
         let predictor = predictor(handle, &header, settings.thread_count)?;
-        Ok(FilModel::of(Forest { header, predictor, explainer }, settings.task))
+        Ok(FilModel::of(Forest { header, predictor, thread_count: settings.thread_count, explainer }, settings.task))
     }
 
     pub fn of(forest: Forest, task: Task) -> FilModel {

@@ -21,7 +21,6 @@ use nereid_memory::{Pool, Slice};
 use nereid_observe::statistics::Execution;
 use nereid_request::{OutputTensor, Request, Response, Status, element_count};
 use nereid_scheduler::Payload;
-use nereid_wire::inference::model_instance_group::Kind;
 
 type Requests = SmallVec<[Box<Request>; 4]>;
 
@@ -32,6 +31,7 @@ pub struct OnnxInstance {
     options: RunOptions,
     returns: Arc<Returns>,
     session: Arc<Session>,
+    mobility: Mobility,
     strings: Strings,
     content: Content,
     /// The model gave another shape than it declares: its outputs are not bound any more.
@@ -39,13 +39,20 @@ pub struct OnnxInstance {
 }
 
 impl OnnxInstance {
-    pub fn new(context: InstanceContext, session: Arc<Session>, options: RunOptions, plan: Plan) -> OnnxInstance {
+    pub fn new(
+        context: InstanceContext,
+        session: Arc<Session>,
+        options: RunOptions,
+        plan: Plan,
+        mobility: Mobility,
+    ) -> OnnxInstance {
         OnnxInstance {
             context,
             plan,
             options,
             returns: Returns::new(Arc::clone(&session)),
             session,
+            mobility,
             strings: Strings::default(),
             content: Content::default(),
             declares_wrongly: false,
@@ -236,9 +243,8 @@ impl OnnxInstance {
 }
 
 impl Instance for OnnxInstance {
-    /// Any thread may run a session; how long a run takes depends on the model.
     fn mobility(&self) -> Mobility {
-        if self.context.kind == Kind::Cpu { Mobility::FreeIfShort } else { Mobility::Bound }
+        self.mobility
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {

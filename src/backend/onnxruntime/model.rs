@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{debug, info, warn};
 
 use super::append::{OnGpu, require, require_openvino};
+use super::bounded_graph::is_bounded;
 use super::description::{configured, is_optional, learned, learned_for, output_for_whole_run};
 use super::device_instance::{DeviceInstance, Running};
 use super::explain::load_error;
@@ -21,7 +22,7 @@ use super::session::Session;
 use super::settings::{BackendSettings, SessionSettings};
 use super::shared_sessions::SharedSessions;
 use crate::model_file::{missing, model_file};
-use crate::{Instance, InstanceContext, Model, ModelContext};
+use crate::{Instance, InstanceContext, Mobility, Model, ModelContext};
 use nereid_gpu::{Gpu, Lanes};
 use nereid_model_config::complete::{Completion, Learned, check_instance, complete};
 use nereid_request::{Code, Status};
@@ -232,7 +233,21 @@ impl OnnxModel {
         };
         let plan = self.plan(&context, &session)?;
         let options = RunOptions::new(self.runtime, &self.settings)?;
-        Ok(OnnxInstance::new(context, session, options, plan))
+        let mobility = self.mobility(&context, filename);
+        Ok(OnnxInstance::new(context, session, options, plan, mobility))
+    }
+
+    /// Any thread may run a session. On a thread alone, with inputs of fixed shapes and without loops, it waits for
+    /// nothing, and a request that was short is short again.
+    fn mobility(&self, context: &InstanceContext, filename: Option<&str>) -> Mobility {
+        if context.kind != Kind::Cpu {
+            return Mobility::Bound;
+        }
+        let mut inputs = context.spec.config.input.iter();
+        let is_fixed = inputs.all(|input| !input.allow_ragged_batch && input.dims.iter().all(|dim| *dim >= 0));
+        let is_alone = self.settings.has_one_thread() && !self.runtime.has_global_threads();
+        let is_steady = is_alone && is_fixed && model_path(&self.context, filename).is_ok_and(|path| is_bounded(&path));
+        if is_steady { Mobility::FreeIfShort } else { Mobility::FreeIfAsked }
     }
 
     /// The same on a GPU.

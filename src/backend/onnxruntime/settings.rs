@@ -105,6 +105,11 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
+    /// Whether a run on the host has no thread but that which begins it, as far as the library decides.
+    pub fn has_one_thread(&self) -> bool {
+        !self.parallel && self.intra_op_threads == Some(1) && !self.openvino && self.custom_op_libraries.is_empty()
+    }
+
     pub fn parse(context: &ModelContext) -> Result<SessionSettings, Status> {
         SessionSettings::parse_for(context, context.worker_cpu_count, physical_core_count())
     }
@@ -318,6 +323,18 @@ mod tests {
         assert_eq!(SessionSettings::parse_for(&asked, 12, 16).unwrap().intra_op_threads, Some(20));
         let parallel = with_parameters(&[("execution_mode", "1")]);
         assert_eq!(SessionSettings::parse_for(&parallel, 12, 16).unwrap().inter_op_threads, Some(12));
+    }
+
+    #[test]
+    fn what_runs_on_one_thread_waits_for_no_other() {
+        let has_one_thread = |parameters: &[(&str, &str)], workers| {
+            SessionSettings::parse_for(&with_parameters(parameters), workers, 16).unwrap().has_one_thread()
+        };
+        let one = ("intra_op_thread_count", "1");
+        assert!(has_one_thread(&[one], 8) && has_one_thread(&[], 1));
+        assert!(
+            !has_one_thread(&[], 8) && !has_one_thread(&[], 0) && !has_one_thread(&[one, ("execution_mode", "1")], 8)
+        );
     }
 
     #[test]

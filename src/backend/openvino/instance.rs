@@ -157,9 +157,10 @@ fn is_about_size(error: &OpenVinoError) -> bool {
 }
 
 impl Instance for OpenVinoInstance {
-    /// Any thread may run it; how long that takes depends on the model.
+    /// On the CPU any thread may run it; but threads of the library take part, and the model may contain loops. A run
+    /// on another device waits for that.
     fn mobility(&self) -> Mobility {
-        Mobility::FreeIfShort
+        if self.state.prepared.is_for_cpu { Mobility::FreeIfAsked } else { Mobility::Bound }
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {

@@ -45,6 +45,8 @@ pub struct Prepared {
     pub plan: Plan,
     /// The outputs of the compiled model.
     pub outputs: Vec<Port>,
+    /// The CPU's plug-in alone runs it.
+    pub is_for_cpu: bool,
 }
 
 impl OpenVinoModel {
@@ -111,7 +113,7 @@ impl OpenVinoModel {
         let (rows, dims, compiled) = self.compile(core, network, spec, &outputs, shapes)?;
         let output_ports = compiled.outputs()?;
         let plan = Plan::new(spec, rows, &inputs, &dims, &outputs, &output_ports);
-        Ok(Prepared { compiled, plan, outputs: output_ports })
+        Ok(Prepared { compiled, plan, outputs: output_ports, is_for_cpu: self.settings.is_for_cpu() })
     }
 
     fn check_input(&self, spec: &ModelSpec, matched: &Matched<'_>, ports: &[Port]) -> Result<(), Status> {

@@ -39,9 +39,9 @@ impl TensorFlowInstance {
 }
 
 impl Instance for TensorFlowInstance {
-    /// Any thread may run a session; how long a run takes depends on the model.
+    /// Any thread may run a session; but the library's threads take part, and its graph may contain loops.
     fn mobility(&self) -> Mobility {
-        if self.context.kind == Kind::Cpu { Mobility::FreeIfShort } else { Mobility::Bound }
+        if self.context.kind == Kind::Cpu { Mobility::FreeIfAsked } else { Mobility::Bound }
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {

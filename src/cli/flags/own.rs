@@ -56,11 +56,13 @@ pub static FLAGS: &[Flag] = &[
     ),
     NEREID.set(
         "run-to-completion",
-        "off|declared|measured",
+        "off|declared|auto|measured",
         "Which requests the I/O thread itself executes: none, those of backends that declare that they never block \
-         (identity), or also those of models of the backends onnxruntime and tensorflow (on the CPU), openvino, fil \
-         and affine whose executions took at most 50 microseconds so far; the log names the models of other backends. \
-         Default: declared.",
+         (identity), or also those of models without a dynamic batcher whose executions take at most 20 microseconds \
+         on average, on the CPU with one thread and for a time that their inputs bound (auto: affine, fil, and \
+         onnxruntime with one thread, fixed shapes and no loops), or at most 50 microseconds with a dynamic batcher or \
+         without, with any threads and graphs of the backends onnxruntime, tensorflow, openvino, fil and affine on the \
+         CPU (measured; the log names the models of other backends). Default: auto.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
     ),
     NEREID.set(
@@ -342,6 +344,7 @@ fn run_to_completion(value: Value<'_>) -> Result<RunToCompletion, ValueError> {
     match value.lower_case().as_str() {
         "off" => Ok(RunToCompletion::Off),
         "declared" => Ok(RunToCompletion::Declared),
+        "auto" => Ok(RunToCompletion::Auto),
         "measured" => Ok(RunToCompletion::Measured),
         _ => Err(value.unknown_word()),
     }

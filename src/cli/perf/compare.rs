@@ -18,11 +18,12 @@ Usage: nereid perf compare <A.json> <B.json> [--fail-over=<percent>]
 
 Compares two reports of `nereid perf --json`: each figure of the load points that both have, the ratio of B to A, and
 whether the difference exceeds the noise, which is how much the counted windows of a run differ from each other. What
-differs in the set-ups (model, protocol, load, server, client) is listed too.
+differs in the set-ups (model, protocol, load, server, client) is listed too. Load points at which the load generator
+was the limit, in one report or both, are not comparable.
 
   --fail-over=<percent>  End with exit code 3 if throughput, average, p50, p90 or p99 latency, tokens a second or the
                          times to tokens of B are worse by more than that at a load point. One that only A has counts
-                         as 100 % worse.
+                         as 100 % worse, and so does one that is not comparable.
 
 Exit codes: 0 compared; 2 a report cannot be read or compared; 3 B is worse than --fail-over allows.
 ";

@@ -26,8 +26,9 @@ and reports how fast it answers. Flags that perf_analyzer has, too, mean the sam
 ";
 
 const EXIT_CODES: &str = "
-Exit codes: 0 all is well; 1 requests failed; 2 a load point was not stable, or not sustainable; 99 nothing could be
-measured. Reports are written in the first three cases.
+Exit codes: 0 all is well; 1 requests failed; 2 a load point was not stable, or not sustainable; 4 the load generator
+was the limit of a load point, whose figures are void; 99 nothing could be measured. Reports are written in all cases
+but the last. Where several apply, the first of 1, 4 and 2 is returned.
 ";
 
 pub fn usage() -> String {

@@ -172,8 +172,25 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
         bench.turn(false);
     }
     let totals = bench.totals();
-    assert!(totals.unsustainable);
+    assert!(totals.unsustainable && !totals.is_outrun, "the thread slept between requests: the server is to blame");
     assert_eq!((totals.counts.sent, totals.counts.completed), (1, 1), "what waited here was not sent behind the end");
+}
+
+#[test]
+fn a_schedule_that_no_thread_can_keep_is_not_the_servers_fault() {
+    let mut bench = Bench::new(3);
+    // A request each nanosecond: too many are due before the thread has its first turn.
+    let schedule = Schedule::at_rate(1e9, Spacing::Constant, ALONE, 0, BEGAN_NS);
+    bench.begin(LoopMode::Open { schedule, outstanding_max: 2000 }, None);
+    bench.clock.advance(5000);
+    bench.shard.turn(false).unwrap();
+    let counters = &bench.shard.handler.settings.counters;
+    assert!(counters.unsustainable.load(Ordering::Relaxed) && counters.is_outrun.load(Ordering::Relaxed));
+    let totals = bench.totals();
+    assert!(totals.unsustainable && totals.is_outrun);
+    assert_eq!((totals.counts.sent, totals.histograms.schedule_lag_ns.len()), (0, 2000));
+    assert!((4990..5010).contains(&totals.histograms.schedule_lag_ns.max()), "the first was due 5 usec ago");
+    assert_eq!((totals.threads.len(), totals.connections), (1, 1));
 }
 
 #[test]

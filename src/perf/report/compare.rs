@@ -129,8 +129,21 @@ const SETTINGS: [(&str, &str); 34] = [
     ("client cores", "/machine/cores"),
 ];
 
+/// Those that are compared where both reports have them: HTTP/1.1 has no frames, and older reports did not state them.
+const SETTINGS_OF_BOTH: [(&str, &str); 6] = [
+    ("client pinned to", "/plan/client/pinned_to"),
+    ("client engine", "/points/0/client/engine"),
+    ("client spins", "/plan/client/spin"),
+    ("client's HTTP/2 frames, bytes", "/plan/client/http2/frame_bytes_max"),
+    ("client's HTTP/2 window of a stream, bytes", "/plan/client/http2/stream_window_bytes"),
+    ("client's HTTP/2 window of a connection, bytes", "/plan/client/http2/connection_window_bytes"),
+];
+
 /// Letters of a setting that a line shows.
 const SETTING_LETTERS_MAX: usize = 120;
+
+/// Stands for a figure of a void point.
+const VOID: &str = "void";
 
 /// A row of the table: the load and the figure, both values, their ratio, the noise and the verdict.
 pub type Row = [String; 7];
@@ -183,6 +196,10 @@ impl Comparison {
     }
 
     fn point(&mut self, load: &str, a: &Value, b: &Value) {
+        let is_void = [a, b].map(is_void);
+        if is_void != [false; 2] {
+            return self.void_point(load, [a, b], is_void);
+        }
         for figure in &FIGURES {
             let of = |point: &Value| point.pointer(figure.at).and_then(Value::as_f64).filter(|value| value.is_finite());
             let (one, other) = (of(a), of(b));
@@ -219,6 +236,31 @@ impl Comparison {
             }
         }
     }
+
+    /// One of the reports has no figures of the server there: nothing can be said of B, and so it does not pass.
+    fn void_point(&mut self, load: &str, points: [&Value; 2], is_void: [bool; 2]) {
+        for figure in &FIGURES {
+            let values = points.map(|point| point.pointer(figure.at).and_then(Value::as_f64));
+            if values == [None, None] {
+                continue;
+            }
+            let cell = |at: usize| if is_void[at] { VOID.to_owned() } else { or_none(values[at]) };
+            let none = || NONE.to_owned();
+            let verdict = "not comparable".to_owned();
+            self.rows.push([load.to_owned(), figure.name.to_owned(), cell(0), cell(1), none(), none(), verdict]);
+        }
+        for ((name, point), _) in ["A", "B"].iter().zip(points).zip(is_void).filter(|(_, is_void)| *is_void) {
+            let reason = point["generator_limit"]["evidence"].as_str().map(super::text::plain).unwrap_or_default();
+            let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
+            self.notes.push(format!("{load}: {name} is void, because the load generator was the limit{reason}"));
+            self.judge(100.0, || format!("every figure at {load}, where {name} is void"));
+        }
+    }
+}
+
+/// Whether the load generator was the limit.
+fn is_void(point: &Value) -> bool {
+    point["void"] == Value::Bool(true)
 }
 
 /// How much worse B is, in percent of A. A rate of nought is worse by everything.
@@ -275,8 +317,9 @@ fn differences(a: &Run, b: &Run) -> Vec<String> {
         other => short(&other.to_string()),
     };
     let of = |run: &'_ Run, at: &str| run.0.pointer(at).cloned().unwrap_or_default();
-    let both = SETTINGS.iter().map(|(name, at)| (name, of(a, at), of(b, at)));
-    let differing = both.filter(|(_, one, other)| one != other);
+    let values = |(name, at): &(&'static str, &str)| (*name, of(a, at), of(b, at));
+    let of_both = SETTINGS_OF_BOTH.iter().map(values).filter(|(_, one, other)| !one.is_null() && !other.is_null());
+    let differing = SETTINGS.iter().map(values).chain(of_both).filter(|(_, one, other)| one != other);
     differing.map(|(name, one, other)| format!("{name}: {} | {}", shown(&one), shown(&other))).collect()
 }
 
@@ -346,8 +389,10 @@ mod tests {
         b.plan.model = "other".into();
         b.plan.target.protocol = crate::Protocol::GrpcUnary;
         b.points[0].counts.failed = 3;
+        b.points[0].client.engine = nereid_shard::EngineKind::IoUring;
         let found = compare(&run(&a), &run(&b)).expect("a comparison");
-        assert_eq!(found.differences, ["model: identity | other", "protocol: http | grpc"]);
+        let differences = ["model: identity | other", "protocol: http | grpc", "client engine: epoll | io_uring"];
+        assert_eq!(found.differences, differences);
         let notes =
             ["concurrency 1 is in A only", "concurrency 2: 3 requests of B failed", "concurrency 4 is in B only"];
         assert!(notes.iter().all(|note| found.notes.iter().any(|found| found == note)), "{:?}", found.notes);
@@ -367,6 +412,28 @@ mod tests {
         (recording.made, recording.contents) = (4, nereid_recording::Contents::Zero);
         let found = compare(&run(&a), &run(&b)).expect("a comparison");
         assert_eq!(found.differences, ["requests with made contents: 3 | 4", "made contents: random | zeros"]);
+    }
+
+    #[test]
+    fn a_void_point_is_not_comparable() {
+        let a = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(2)]);
+        let mut b = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(2)]);
+        b.points[1].limits.generator = Some(crate::GeneratorLimit::Saturated { thread: 0, busy: 0.99 });
+        for (one, other, name) in [(&a, &b, "B"), (&b, &a, "A")] {
+            let found = compare(&run(one), &run(other)).expect("a comparison");
+            let (void, good): (Vec<_>, Vec<_>) = found.rows.iter().partition(|row| row[0] == "concurrency 2");
+            assert!(good.iter().all(|row| row[6] == "within the noise"), "{good:?}");
+            let at = if name == "B" { 3 } else { 2 };
+            let is_void = |row: &&Row| row[at] == "void" && row[5 - at] != "void" && row[4] == "n/a";
+            assert!(void.iter().all(|row| is_void(row) && row[6] == "not comparable"), "{void:?}");
+            assert_eq!(void.len(), good.len());
+            let note = format!(
+                "concurrency 2: {name} is void, because the load generator was the limit: its thread 0 used 99 % of a \
+                 core"
+            );
+            assert_eq!(found.notes, [note]);
+            assert_eq!(found.worst, Some((100.0, format!("every figure at concurrency 2, where {name} is void"))));
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-use super::Report;
 use super::figures::{Breakdown, NONE, load, mean_us, percentile_name, quantile_us, significant, whole};
+use super::{Report, client, text};
 use crate::{LoadPoint, Measurement, MetricFigures};
 
 /// Name in the CSV, metric, and which of its figures.
@@ -63,15 +63,29 @@ pub fn render(report: &Report<'_>, verbose: bool) -> String {
             METRIC_COLUMNS.iter().for_each(|(name, ..)| add(&[name]));
         }
     }
+    columns.extend(void_column(report));
     let mut text = columns.join(",");
     text.push('\n');
-    let mut points: Vec<&Measurement> = report.points.iter().collect();
+    let shown = report.shown();
+    let mut points: Vec<&Measurement> = shown.iter().collect();
     points.sort_by(|one, other| one.rate().total_cmp(&other.rate()));
     for point in points {
-        text.push_str(&row(report, point, verbose).join(","));
+        let mut cells = row(report, point, verbose);
+        cells.extend(void_cell(report, point));
+        text.push_str(&cells.join(","));
         text.push('\n');
     }
     text
+}
+
+/// A column that perf_analyzer does not have: it is there only if a load point is void.
+pub(super) fn void_column(report: &Report<'_>) -> Option<String> {
+    report.points.iter().any(Measurement::is_void).then(|| "Void".to_owned())
+}
+
+/// How the load generator was the limit; empty of a point that counts.
+pub(super) fn void_cell(report: &Report<'_>, point: &Measurement) -> Option<String> {
+    void_column(report).map(|_| point.limits.generator.map_or_else(String::new, |limit| limit.name().to_owned()))
 }
 
 fn row(report: &Report<'_>, point: &Measurement, verbose: bool) -> Vec<String> {
@@ -80,9 +94,9 @@ fn row(report: &Report<'_>, point: &Measurement, verbose: bool) -> Vec<String> {
     let known = Breakdown::known(point);
     let part = |name: &str| known.iter().find(|(known, _)| *known == name).and_then(|(_, us)| *us);
     let parts = |names: &[&'static str]| names.iter().map(|name| rounded(part(name))).collect::<Vec<_>>();
-    let mut cells = vec![significant(load(point.load).1), significant(report.inferences_per_s(point))];
+    let mut cells = vec![significant(load(point.load).1), significant(text::inferences_per_s(report, point))];
     if report.plan.work.decoupled {
-        cells.push(significant(point.response_rate()));
+        cells.push(significant(client::rate(point, point.response_rate())));
     }
     cells.push(rounded(part("client")));
     if report.plan.server_statistics {

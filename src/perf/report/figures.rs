@@ -145,28 +145,31 @@ pub fn load(load: LoadPoint) -> (&'static str, f64) {
     }
 }
 
-/// Why a point's figures should not be believed as they stand; empty if they can be.
+/// In parts of the time: figures of a client that waits longer for a core are those of the host, too.
+const SHORT_OF_CORES: f64 = 0.25;
+
+/// Why a point's figures should not be believed as they stand; empty if they can be. A void point has none.
 pub fn doubts(point: &Measurement) -> Vec<String> {
     let mut doubts = Vec::new();
     let limits = &point.limits;
-    if limits.unsustainable {
+    if limits.unsustainable && !point.is_void() {
         doubts.push(
             "not sustainable: more requests were outstanding than --max-outstanding allows, so the server does not \
              keep up with this rate"
                 .to_owned(),
         );
     }
-    if limits.busiest_thread >= crate::ClientLimits::BUSY {
-        doubts.push(format!(
-            "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with \
-             --threads",
-            limits.busiest_thread * 100.0
-        ));
-    }
-    if limits.behind_schedule {
+    if limits.behind_schedule && !point.is_void() {
         doubts.push("the client fell behind its schedule; give it more cores, or more with --threads".to_owned());
     }
-    if !point.stable && !limits.unsustainable {
+    if let Some(waiting) = point.client.longest_wait().filter(|waiting| *waiting >= SHORT_OF_CORES) {
+        doubts.push(format!(
+            "a thread of the client waited for a core {:.0} % of the time, while the server or other programs used it; \
+             give each cores of its own (--pin, and --io-cores of the server)",
+            waiting * 100.0
+        ));
+    }
+    if !point.stable && !limits.unsustainable && !point.is_void() {
         let reason = match point.windows.len() < WINDOWS {
             true => "it ended too early to tell",
             false => "rates or latencies of the last windows differ too much; try a longer -p",
@@ -262,11 +265,16 @@ mod tests {
         assert_eq!(doubts(&point), ["not stable: it ended too early to tell"]);
         point.limits.unsustainable = true;
         assert!(doubts(&point)[0].starts_with("not sustainable"));
-        point.limits.busiest_thread = 0.97;
         point.limits.behind_schedule = true;
         point.counts.failed = 3;
-        let doubts = doubts(&point);
-        assert_eq!(doubts.len(), 4, "{doubts:?}");
-        assert!(doubts[1].contains("busy 97 %") && doubts[3] == "3 requests failed", "{doubts:?}");
+        let all = doubts(&point);
+        assert_eq!(all.len(), 3, "{all:?}");
+        assert!(all[1].contains("fell behind its schedule") && all[2] == "3 requests failed", "{all:?}");
+        point.client.threads[0].run_queue_ns = Some(point.client.threads[0].wall_ns / 2);
+        assert!(doubts(&point)[2].starts_with("a thread of the client waited for a core 50 % of the time"));
+        point.client.threads.clear();
+        // Whether the server keeps up is not known then.
+        point.limits.generator = Some(crate::GeneratorLimit::Outrun);
+        assert_eq!(doubts(&point), ["3 requests failed"]);
     }
 }

@@ -8,9 +8,9 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-use super::Report;
 use super::figures::{NONE, load, percentile_name, significant};
 use super::text::{notes_of, plain};
+use super::{Report, client};
 use crate::openai::{Goals, Interface, Length, OpenAi, PromptSource};
 use crate::{GenerationTotals, Measurement};
 
@@ -105,10 +105,12 @@ impl Rates {
             own.map(pick).filter(|(histogram, _)| !histogram.is_empty()).map(|(_, sum)| rate(sum))
         };
         let good = own.map_or(0, |totals| totals.counts.good);
+        // A void point has answers, but not their figures.
+        let is_known = ended > 0 && (own.is_some() || point.counts.completed == 0);
         Rates {
             output_tokens: counted(|totals| (&totals.output_tokens, totals.counts.output_tokens)),
             input_tokens: counted(|totals| (&totals.input_tokens, totals.counts.input_tokens)),
-            good: (!openai.goals.is_empty() && ended > 0).then(|| (rate(good), good as f64 / ended as f64)),
+            good: (!openai.goals.is_empty() && is_known).then(|| (rate(good), good as f64 / ended as f64)),
         }
     }
 }
@@ -230,7 +232,7 @@ pub fn block(report: &Report<'_>, openai: &OpenAi, point: &Measurement, text: &m
         text,
         "    Request throughput: {} requests/sec\n    Output token throughput: {} tokens/sec\n    Input token \
          throughput: {} tokens/sec",
-        significant(point.rate()),
+        significant(client::rate(point, point.rate())),
         or_none(rates.output_tokens),
         or_none(rates.input_tokens),
     );
@@ -262,9 +264,10 @@ pub fn table(report: &Report<'_>, openai: &OpenAi) -> Vec<Vec<String>> {
     let head =
         [what, "req/sec", "tokens/sec", "TTFT p50", "p99", "ITL p50", "p99", "latency p50", "p99", "good/sec", "notes"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for point in report.points {
+    for point in report.shown().iter() {
         let rates = Rates::of(openai, point);
-        let mut row = vec![significant(load(point.load).1), significant(point.rate()), or_none(rates.output_tokens)];
+        let rate = client::rate(point, point.rate());
+        let mut row = vec![significant(load(point.load).1), significant(rate), or_none(rates.output_tokens)];
         let [first, between, _, latency, ..] = figures(point);
         for figure in [first, between, latency] {
             row.extend(figure.cells(&[50.0, 99.0]).into_iter().skip(1).take(2));

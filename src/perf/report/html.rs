@@ -13,7 +13,7 @@ use super::figures::{
     NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, whole,
 };
 use super::plot::escape;
-use super::{Report, generation, text, version};
+use super::{Report, client, generation, text, version};
 use crate::openai::OpenAi;
 use crate::{LoadPoint, Measurement, ServerSide};
 
@@ -25,6 +25,8 @@ pub const STYLE: &str = include_str!("html/style.css");
 
 /// The whole page.
 pub fn render(report: &Report<'_>) -> String {
+    let points = report.shown();
+    let report = &Report { points: &points, ..*report };
     let title = escape(&format!("{} under load", report.plan.model));
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
@@ -67,6 +69,7 @@ fn head(report: &Report<'_>, page: &mut String) {
             Some(("Prompts:", rest)) => ("Prompts", rest),
             Some(("Answers:", rest)) => ("Answers", rest),
             Some(("Closed" | "Open", _)) => ("Load", line),
+            Some(("Transport:", rest)) => ("Transport", rest),
             Some(("Client:", rest)) => ("Client", rest),
             Some(("Sequences", rest)) => ("Sequences", rest),
             _ => ("Rules", line),
@@ -95,7 +98,8 @@ fn summary(report: &Report<'_>, page: &mut String) {
     page.push_str("</table></div>\n");
     let doubtful = report.points.iter().flat_map(|point| {
         let name = text::heading(point.load);
-        doubts(point).into_iter().map(move |doubt| format!("{name}: {doubt}"))
+        let void = client::void(point).map(|reason| format!("void: {reason}"));
+        void.into_iter().chain(doubts(point)).map(move |doubt| format!("{name}: {doubt}"))
     });
     for doubt in doubtful {
         let _ = writeln!(page, "<p class=\"doubt\">{}</p>", escape(&doubt));
@@ -114,7 +118,7 @@ fn inferences(report: &Report<'_>, what: &str, page: &mut String) {
         let server = server.map_or(NONE.to_owned(), |server| format!("{:.0}", Phases::of(server).request));
         let row = [
             significant(load(point.load).1),
-            significant(report.inferences_per_s(point)),
+            significant(text::inferences_per_s(report, point)),
             whole(&point.histograms.latency_ns, mean_us),
             quantile(50.0),
             quantile(90.0),
@@ -123,7 +127,7 @@ fn inferences(report: &Report<'_>, what: &str, page: &mut String) {
             quantile(99.9),
             whole(&point.histograms.latency_ns, max_us),
             server,
-            text::client_cpu(point),
+            client::cpu(point),
             point.counts.failed.to_string(),
         ];
         cells("td", row.iter().map(String::as_str), page);
@@ -157,6 +161,7 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
     }
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
         row("Sent after it was due", mean_and_p99(&point.histograms.send_lag_ns));
+        row("Of that, the client's delay", client::schedule_line(point));
         row("Latency from sending", mean_and_p99(&point.histograms.service_ns));
     }
     if report.plan.work.decoupled {
@@ -164,8 +169,10 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
         row("Between responses", mean_and_p99(&point.histograms.between_responses_ns));
     }
     row("Bytes", format!("{} sent, {} received", point.counts.bytes_sent, point.counts.bytes_received));
-    row("Client CPU", format!("{} µs a request", text::client_cpu(point)));
-    row("Busiest client thread", format!("{:.0} %", point.limits.busiest_thread * 100.0));
+    row("Client CPU", format!("{} µs a request", client::cpu(point)));
+    row("Client threads", client::threads_line(point));
+    row("Client transport", client::connections_line(point));
+    row("Void", client::void(point).unwrap_or_else(|| "no".to_owned()));
     row("Stable", if point.stable { "yes" } else { "no" }.to_owned());
     for (error, count) in point.errors.counts.iter().take(ROWS_MAX) {
         row("Failed", format!("{count}: {}", text::plain(error)));
@@ -194,9 +201,10 @@ fn mean_and_p99(histogram: &Histogram<u64>) -> String {
 
 /// Rows of inferences.
 fn latencies(report: &Report<'_>, point: &Measurement, row: &mut impl FnMut(&str, String)) {
-    row("Throughput", format!("{} infer/s", significant(report.inferences_per_s(point))));
+    row("Throughput", format!("{} infer/s", significant(text::inferences_per_s(report, point))));
     if point.counts.responses != point.counts.completed {
-        row("Responses", format!("{}, {} a second", point.counts.responses, significant(point.response_rate())));
+        let rate = client::rate(point, point.response_rate());
+        row("Responses", format!("{}, {} a second", point.counts.responses, significant(rate)));
     }
     if report.plan.work.sequences.is_some() {
         row("Sequences", point.counts.sequences.to_string());
@@ -214,7 +222,7 @@ fn latencies(report: &Report<'_>, point: &Measurement, row: &mut impl FnMut(&str
 /// Rows of generated answers.
 fn generated(openai: &OpenAi, point: &Measurement, row: &mut impl FnMut(&str, String)) {
     let rates = generation::Rates::of(openai, point);
-    row("Request throughput", format!("{} requests/s", significant(point.rate())));
+    row("Request throughput", format!("{} requests/s", significant(client::rate(point, point.rate()))));
     row("Output token throughput", format!("{} tokens/s", generation::or_none(rates.output_tokens)));
     row("Input token throughput", format!("{} tokens/s", generation::or_none(rates.input_tokens)));
     if !openai.goals.is_empty() {

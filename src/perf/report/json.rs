@@ -6,10 +6,11 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::figures::{Breakdown, Phases, doubts};
-use super::{Report, generation, version};
+use super::{Report, client, generation, version};
+use crate::generator_limit::engine_name;
 use crate::{
-    Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, Recording, ServerSide, SharedMemory,
-    Spacing, Window,
+    ClientSide, Compression, Form, Load, LoadPoint, Measurement, Phase, Plan, Protocol, Recording, ServerSide,
+    SharedMemory, Spacing, ThreadUsage, Window,
 };
 use nereid_recording::Contents;
 
@@ -132,6 +133,12 @@ fn plan(plan: &Plan, batch: u32) -> Value {
             "threads": plan.client.threads,
             "pinned_to": plan.client.pin_to,
             "engine": plan.client.engine.map(|engine| format!("{engine:?}")),
+            "spin": client::spins(),
+            "http2": client::Http2::of(plan).map(|http2| json!({
+                "frame_bytes_max": http2.frame_bytes_max,
+                "stream_window_bytes": http2.stream_window_bytes,
+                "connection_window_bytes": http2.connection_window_bytes,
+            })),
             "request_timeout_ms": plan.client.request_timeout.as_millis() as u64,
             "outstanding_max": plan.client.outstanding_max,
         },
@@ -211,8 +218,12 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         "sustainable": !point.limits.unsustainable,
         "client_is_bottleneck": point.limits.client_is_bottleneck(),
         "behind_schedule": point.limits.behind_schedule,
-        "busiest_thread": point.limits.busiest_thread,
-        "doubts": doubts(point),
+        "busiest_thread": point.client.busiest(),
+        "void": point.is_void(),
+        "generator_limit": point.limits.generator.map(|limit| json!({
+            "kind": limit.name(), "evidence": limit.to_string(), "next_step": limit.next_step(),
+        })),
+        "doubts": client::void(point).into_iter().chain(doubts(point)).collect::<Vec<_>>(),
         "seconds": point.wall.as_secs_f64(),
         "sent": point.counts.sent,
         "completed": point.counts.completed,
@@ -224,11 +235,13 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         "inferences_per_s": report.inferences_per_s(point),
         "bytes_sent": point.counts.bytes_sent,
         "bytes_received": point.counts.bytes_received,
-        "client_cpu_us": point.client_cpu.as_secs_f64() * 1e6,
+        "client": of_client(&point.client),
+        "client_cpu_us": point.client.cpu().as_secs_f64() * 1e6,
         "client_cpu_us_per_request": (point.counts.ended() > 0).then_some(point.client_cpu_per_request_ns() / 1e3),
         "latency": histogram(&point.histograms.latency_ns),
         "service": histogram(&point.histograms.service_ns),
         "send_lag": histogram(&point.histograms.send_lag_ns),
+        "schedule_lag": histogram(&point.histograms.schedule_lag_ns),
         "first_response": histogram(&point.histograms.first_response_ns),
         "between_responses": histogram(&point.histograms.between_responses_ns),
         "breakdown_us": breakdown,
@@ -275,6 +288,26 @@ pub(super) fn histogram(histogram: &Histogram<u64>) -> Value {
         "max_us": us(histogram.max()),
         "percentiles_us": percentiles,
         "buckets_ns": buckets,
+    })
+}
+
+/// `cores` are those that all threads together used; `waiting` is the part of the time in which a thread could have run
+/// and had no core, and null where the kernel does not count that.
+fn of_client(client: &ClientSide) -> Value {
+    let thread = |thread: &ThreadUsage| {
+        json!({
+            "wall_us": thread.wall_ns as f64 / 1e3,
+            "cpu_us": thread.cpu_ns as f64 / 1e3,
+            "run_queue_us": thread.run_queue_ns.map(|ns| ns as f64 / 1e3),
+            "busy": thread.busy(),
+            "waiting": thread.waiting(),
+        })
+    };
+    json!({
+        "connections": client.connections,
+        "engine": engine_name(client.engine),
+        "cores": client.cores(),
+        "threads": client.threads.iter().map(thread).collect::<Vec<_>>(),
     })
 }
 

@@ -5,11 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Machine, Report};
 use crate::{
-    Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, Histograms, Load, LoadPoint, Measurement,
-    MetricsSource, ModelInfo, Phase, Plan, Protocol, Recording, RequestCounts, Rules, ServerSide, Service,
-    SharedMemory, Sweep, Target, Timeline, Times, WindowFigures, Work,
+    Client, ClientLimits, ClientSide, Compression, Endpoint, ErrorTexts, Form, Histograms, Load, LoadPoint,
+    Measurement, MetricsSource, ModelInfo, Phase, Plan, Protocol, Recording, RequestCounts, Rules, ServerSide, Service,
+    SharedMemory, Sweep, Target, ThreadUsage, Timeline, Times, WindowFigures, Work,
 };
 use nereid_recording::Contents;
+use nereid_shard::EngineKind;
 
 /// Owns what a report borrows.
 pub struct Sample {
@@ -110,7 +111,7 @@ pub fn empty(load: LoadPoint) -> Measurement {
         counts: RequestCounts::default(),
         errors: ErrorTexts::default(),
         wall: Duration::ZERO,
-        client_cpu: Duration::ZERO,
+        client: ClientSide { threads: Vec::new(), connections: 4, engine: EngineKind::Epoll },
         windows: Vec::new(),
         timeline: Timeline::default(),
         server: None,
@@ -137,7 +138,8 @@ pub fn point(load: LoadPoint, base_us: u64) -> Measurement {
     point.counts.bytes_sent = 100_000;
     point.counts.bytes_received = 200_000;
     point.wall = Duration::from_secs(3);
-    point.client_cpu = Duration::from_millis(4);
+    let usage = ThreadUsage { wall_ns: 3_000_000_000, cpu_ns: 4_000_000, run_queue_ns: Some(30_000_000) };
+    point.client.threads = vec![usage];
     let window = WindowFigures {
         wall: Duration::from_secs(1),
         completed: 333,

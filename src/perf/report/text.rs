@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::figures::{
     NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, usec, whole,
 };
-use super::{Report, generation};
+use super::{Report, client, generation};
 use crate::{
     Compression, Load, LoadPoint, Measurement, Protocol, Recording, Rules, ServerSide, SharedMemory, Spacing, Window,
 };
@@ -108,6 +108,7 @@ fn course(report: &Report<'_>) -> String {
     }
     let _ = writeln!(text, "  {}", rules_line(&plan.rules));
     let threads = if plan.client.threads == 1 { "1 thread" } else { &format!("{} threads", plan.client.threads) };
+    let _ = writeln!(text, "  Transport: {}", client::transport_line(plan));
     let _ = writeln!(text, "  Client: {threads} on {}", report.machine.line());
     text.push('\n');
     text
@@ -163,6 +164,11 @@ pub fn rules_line(rules: &Rules) -> String {
     line
 }
 
+/// For people: not a number where nothing was measured, or where it is void.
+pub fn inferences_per_s(report: &Report<'_>, point: &Measurement) -> f64 {
+    client::rate(point, report.inferences_per_s(point))
+}
+
 /// A line before a point is measured.
 pub fn heading(point: LoadPoint) -> String {
     match point {
@@ -175,6 +181,11 @@ pub fn heading(point: LoadPoint) -> String {
 /// A block for one point.
 pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String {
     let mut text = format!("{}\n", heading(point.load));
+    if let Some(void) = client::void(point) {
+        let _ = writeln!(text, "  VOID: {void}");
+    }
+    let shown = point.is_void().then(|| point.shown());
+    let point = shown.as_ref().unwrap_or(point);
     if verbose {
         for (at, window) in point.windows.iter().enumerate() {
             let rate = window.completed as f64 / window.wall.as_secs_f64();
@@ -189,7 +200,7 @@ pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String 
             );
         }
     }
-    client(report, point, &mut text);
+    of_client(report, point, &mut text);
     if let Some(server) = &point.server {
         text.push_str("  Server:\n");
         side(server, "    ", &mut text);
@@ -216,15 +227,7 @@ fn p99(histogram: &Histogram<u64>) -> f64 {
     quantile_us(histogram, 99.0)
 }
 
-/// CPU time of the client for each request that ended well.
-pub fn client_cpu(point: &Measurement) -> String {
-    match point.counts.completed {
-        0 => NONE.to_owned(),
-        _ => format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
-    }
-}
-
-fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
+fn of_client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     let _ = writeln!(text, "  Client:\n    Request count: {}", point.counts.completed);
     if report.plan.work.sequences.is_some() {
         let _ = writeln!(text, "    Sequence count: {}", point.counts.sequences);
@@ -242,6 +245,7 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
             usec(&point.histograms.service_ns, mean_us),
             usec(&point.histograms.service_ns, p99),
         );
+        let _ = writeln!(text, "    Of that, the client's own delay: {}", client::schedule_line(point));
     }
     if report.plan.work.decoupled {
         for (what, histogram) in [
@@ -253,15 +257,15 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
             let _ = writeln!(text, "    {what}: avg {mean}, p50 {p50}, p99 {p99}");
         }
     }
-    let seconds = point.wall.as_secs_f64();
-    let megabytes = |bytes: u64| bytes as f64 / seconds / 1e6;
+    let megabytes = |bytes| client::megabytes(point, bytes);
     let (sent, received) = (megabytes(point.counts.bytes_sent), megabytes(point.counts.bytes_received));
-    let _ = writeln!(text, "    Sent {} MB/s, received {} MB/s", significant(sent), significant(received));
+    let _ = writeln!(text, "    Sent {sent} MB/s, received {received} MB/s");
     let _ = writeln!(
         text,
-        "    Client CPU: {} usec a request (send and receive), busiest thread {:.0} %",
-        client_cpu(point),
-        point.limits.busiest_thread * 100.0
+        "    Client CPU: {} usec a request (send and receive), {}\n    Client transport: {}",
+        client::cpu(point),
+        client::threads_line(point),
+        client::connections_line(point)
     );
     for (error, count) in point.errors.counts.iter().take(ERRORS_SHOWN) {
         let _ = writeln!(text, "    {count} failed: {}", plain(error));
@@ -275,9 +279,10 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
 
 /// Figures of inferences.
 fn latencies(report: &Report<'_>, point: &Measurement, text: &mut String) {
-    let _ = writeln!(text, "    Throughput: {} infer/sec", significant(report.inferences_per_s(point)));
+    let _ = writeln!(text, "    Throughput: {} infer/sec", significant(inferences_per_s(report, point)));
     if point.counts.responses != point.counts.completed {
-        let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(point.response_rate()));
+        let rate = client::rate(point, point.response_rate());
+        let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(rate));
     }
     let (mean, deviation) =
         (usec(&point.histograms.latency_ns, mean_us), usec(&point.histograms.latency_ns, deviation_us));
@@ -348,18 +353,18 @@ pub fn table(report: &Report<'_>) -> String {
 fn rows(report: &Report<'_>, first: LoadPoint) -> Vec<Vec<String>> {
     let head = [load(first).0, "infer/sec", "avg usec", "p50", "p90", "p99", "p99.9", "max", "client CPU", "notes"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
-    for point in report.points {
+    for point in report.shown().iter() {
         let quantile = |percentile| whole(&point.histograms.latency_ns, |latency| quantile_us(latency, percentile));
         rows.push(vec![
             significant(load(point.load).1),
-            significant(report.inferences_per_s(point)),
+            significant(inferences_per_s(report, point)),
             whole(&point.histograms.latency_ns, mean_us),
             quantile(50.0),
             quantile(90.0),
             quantile(99.0),
             quantile(99.9),
             whole(&point.histograms.latency_ns, max_us),
-            client_cpu(point),
+            client::cpu(point),
             notes_of(point).join(", "),
         ]);
     }
@@ -368,12 +373,13 @@ fn rows(report: &Report<'_>, first: LoadPoint) -> Vec<Vec<String>> {
 
 /// What is wrong with a point, in few words.
 pub(super) fn notes_of(point: &Measurement) -> Vec<String> {
-    let limits = &point.limits;
+    let (limits, is_void) = (&point.limits, point.is_void());
     let flags = [
-        (limits.unsustainable, "not sustainable"),
-        (limits.client_is_bottleneck(), "client-bound"),
-        (!point.stable && !limits.unsustainable, "unstable"),
-        (!point.within_threshold, "over the threshold"),
+        (is_void, "void: the load generator was the limit"),
+        (limits.unsustainable && !is_void, "not sustainable"),
+        (limits.behind_schedule && !is_void, "client-bound"),
+        (!point.stable && !limits.unsustainable && !is_void, "unstable"),
+        (!point.within_threshold && !is_void, "over the threshold"),
     ];
     let mut notes: Vec<String> = flags.iter().filter(|(is_so, _)| *is_so).map(|(_, note)| (*note).to_owned()).collect();
     if point.counts.failed > 0 {
@@ -408,12 +414,12 @@ pub fn summary(report: &Report<'_>) -> String {
     let percentile = report.plan.rules.percentile;
     let latency = percentile.map_or("Average".to_owned(), |percentile| format!("p{}", percentile_name(percentile)));
     let mut text = format!("Inferences/Second vs. Client {latency} Batch Latency\n");
-    for point in report.points {
+    for point in report.shown().iter() {
         let judged =
             |latency: &Histogram<u64>| percentile.map_or_else(|| mean_us(latency), |rank| quantile_us(latency, rank));
         let us = usec(&point.histograms.latency_ns, judged);
         let (name, value) = load(point.load);
-        let rate = significant(report.inferences_per_s(point));
+        let rate = significant(inferences_per_s(report, point));
         let _ = writeln!(text, "{name}: {}, throughput: {rate} infer/sec, latency {us}", significant(value));
     }
     text
@@ -422,13 +428,20 @@ pub fn summary(report: &Report<'_>) -> String {
 /// The highest load within the latency threshold.
 fn best(report: &Report<'_>) -> Option<String> {
     let threshold = report.plan.rules.latency_threshold?;
-    let good = report.points.iter().filter(|point| point.within_threshold && !point.limits.unsustainable);
+    let is_good = |point: &&Measurement| point.within_threshold && !point.limits.unsustainable && !point.is_void();
+    let good = report.points.iter().filter(is_good);
     let best = good.max_by(|one, other| load(one.load).1.total_cmp(&load(other.load).1));
     let limit = significant(threshold.as_secs_f64() * 1e3);
-    Some(match best {
+    let highest = best.map_or(0.0, |point| load(point.load).1);
+    let mut text = match best {
         Some(point) => format!("Highest load within {limit} ms: {}\n", heading(point.load)),
         None => format!("No load was within {limit} ms\n"),
-    })
+    };
+    // The server may be able to do more than that.
+    if report.points.iter().any(|point| point.is_void() && load(point.load).1 > highest) {
+        text.push_str("A higher load is void: the load generator was the limit\n");
+    }
+    Some(text)
 }
 
 /// A model, and its version if it has one.
@@ -470,6 +483,7 @@ mod tests {
             "    p99.9 latency: ",
             "    Max latency: ",
             "    Client CPU: 3.99 usec a request",
+            "    Client transport: 4 connections, epoll\n",
             "    3 failed: no ?[31mway?\n",
             "    Execution count: 500, 2 inferences each\n",
             "Avg request latency: 30 usec (overhead 12 usec + queue 5 usec + compute input 1 usec + compute infer 10 \
@@ -528,6 +542,7 @@ mod tests {
             "    Response throughput: 1333.33 responses/sec\n",
             "    p85 latency: ",
             "    Late by n/a on average",
+            "    Of that, the client's own delay: n/a on average",
             "    First response: avg n/a, p50 n/a, p99 n/a\n",
             "  Composing model inner, version 1:\n",
             "    nv_gpu_power_usage{}: 3.5, 0\n",
@@ -535,7 +550,12 @@ mod tests {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
         let text = settings(&sample.report());
-        for part in ["20 requests long, varied by 20 %", "p85 latency up to 5 ms", "Model identity, version 1 at"] {
+        for part in [
+            "20 requests long, varied by 20 %",
+            "p85 latency up to 5 ms",
+            "Model identity, version 1 at",
+            "  Transport: HTTP/1.1; ",
+        ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
     }
@@ -560,7 +580,7 @@ mod tests {
     fn the_table_has_a_line_for_each_point() {
         let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(16)]);
         sample.points[1].stable = false;
-        sample.points[1].limits.busiest_thread = 0.99;
+        sample.points[1].limits.behind_schedule = true;
         let text = table(&sample.report());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
@@ -577,6 +597,8 @@ mod tests {
         );
         sample.points[0].limits.unsustainable = true;
         assert!(table(&sample.report()).ends_with("No load was within 2.5 ms\n"));
+        sample.points[1].limits.generator = Some(crate::GeneratorLimit::Outrun);
+        assert!(table(&sample.report()).ends_with("A higher load is void: the load generator was the limit\n"));
         sample.points.clear();
         assert_eq!(table(&sample.report()), "");
     }

@@ -257,3 +257,57 @@ fn a_worker_dismissed_in_the_queue_gives_its_place_up() {
     gated.finish(0, second);
     assert_eq!(gated.answers.0.lock().unwrap().len(), 2);
 }
+
+/// Forms nothing.
+struct Nothing;
+
+impl PayloadFormer for Nothing {
+    fn weight(_request: &Request) -> usize {
+        1
+    }
+
+    fn check(&mut self, _arrivals: &mut Arrivals<'_>, _now_ns: u64, _is_draining: bool) -> PayloadStatus {
+        PayloadStatus::Wait { drained: 0, wake_at: 1, until_ns: None }
+    }
+
+    fn cut(&mut self, _arrivals: &mut Arrivals<'_>) -> Payload {
+        Payload::default()
+    }
+
+    fn sweep(&mut self, _arrivals: &mut Arrivals<'_>) {}
+}
+
+struct Lent;
+
+impl Borrowable for Lent {
+    fn run_here(&self, request: Box<Request>) -> Result<Ticket, Box<Request>> {
+        Err(request)
+    }
+}
+
+/// Of many workers that a model once had, the few that are left are found, wherever their numbers are.
+#[test]
+fn shards_find_the_instances_that_are_there() {
+    let purpose = purpose(ModelConfig { name: "m".into(), ..Default::default() });
+    let queue = BatchQueue::new(Nothing, false, 1, &purpose, &Services::default());
+    let info = WorkerInfo { waker: Waker::new(|| ()), name: "m".into(), device: 0, rate_limiter: None };
+    let workers: Vec<usize> = (0..100).map(|_| queue.join(info.clone()).unwrap()).collect();
+    assert!(queue.lenders_from(3).is_empty(), "none is lent");
+    workers.iter().for_each(|&worker| queue.lend(worker, Arc::new(Lent)));
+    queue.lend(workers[7], Arc::new(Lent));
+    assert_eq!(queue.lender_count.load(Ordering::SeqCst), 100);
+    assert_eq!(queue.lenders_from(98).as_slice(), [workers[98], workers[99], workers[0], workers[1]]);
+    let stay = [workers[41], workers[97]];
+    for &worker in workers.iter().filter(|worker| !stay.contains(worker)) {
+        queue.dismiss(worker);
+        queue.left(worker);
+    }
+    assert_eq!(queue.lender_count.load(Ordering::SeqCst), 2);
+    for (seat, first) in [(0, stay), (1, [stay[1], stay[0]]), (1_000, stay)] {
+        assert_eq!(queue.lenders_from(seat).as_slice(), first, "{seat}");
+    }
+    // A change under way is not waited for.
+    let change = queue.lenders.write().unwrap();
+    assert!(queue.lenders_from(0).is_empty());
+    drop(change);
+}

@@ -21,7 +21,7 @@ fn facts() -> ModelFacts {
 
 fn space() -> Space {
     let ladders = BTreeMap::from([("m".to_owned(), vec![500, 1000, 2000])]);
-    let server = ServerFacts { cores: CORES as usize, run_to_completion: "declared".to_owned() };
+    let server = ServerFacts { cores: CORES as usize, run_to_completion: "auto".to_owned() };
     Space::new(&[facts()], &[], &ladders, &LoadRule::Follows, &server).unwrap()
 }
 
@@ -305,7 +305,7 @@ fn instances(load: &LoadRule) -> Space {
         field: field.to_owned(),
         values: values.split(',').map(str::to_owned).collect(),
     });
-    let server = ServerFacts { cores: 2 * CORES as usize, run_to_completion: "declared".to_owned() };
+    let server = ServerFacts { cores: 2 * CORES as usize, run_to_completion: "auto".to_owned() };
     Space::new(&[facts()], &set, &BTreeMap::new(), load, &server).unwrap()
 }
 

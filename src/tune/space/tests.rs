@@ -14,7 +14,7 @@ fn batching() -> ModelFacts {
 }
 
 fn server() -> ServerFacts {
-    ServerFacts { cores: 2, run_to_completion: "declared".to_owned() }
+    ServerFacts { cores: 2, run_to_completion: "auto".to_owned() }
 }
 
 fn space_of(facts: &ModelFacts, settings: &[Setting]) -> Result<Space, String> {

@@ -100,9 +100,17 @@ impl Drop for Running {
     }
 }
 
-/// The same, and it has to end well.
+/// The same, and it has to end well, with figures. A busy host may keep the load generator from its core, and the
+/// figures are void then: it measures again, over the same reports.
 pub fn measured(arguments: &[&str]) -> Outcome {
-    let outcome = perf(arguments);
+    const TRIES: usize = 20;
+    let mut outcome = perf(arguments);
+    for _ in 1..TRIES {
+        if outcome.code != Some(4) {
+            break;
+        }
+        outcome = perf(arguments);
+    }
     assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:#?}");
     outcome
 }

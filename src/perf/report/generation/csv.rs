@@ -2,8 +2,9 @@
 
 use super::{Rates, Unit, figures, figures_of};
 use crate::openai::OpenAi;
-use crate::report::Report;
+use crate::report::csv::{void_cell, void_column};
 use crate::report::figures::{NONE, load, significant};
+use crate::report::{Report, client};
 use crate::{LoadPoint, Measurement};
 
 /// A line for each point, in the order of rising throughput. A cell without a figure is `n/a`.
@@ -28,12 +29,16 @@ pub fn render(report: &Report<'_>, openai: &OpenAi) -> String {
         let unit = if figure.unit == Unit::Milliseconds { " (ms)" } else { "" };
         columns.extend(named.iter().map(|column| format!("{} {column}{unit}", figure.name)));
     }
+    columns.extend(void_column(report));
     let mut text = columns.join(",");
     text.push('\n');
-    let mut points: Vec<&Measurement> = report.points.iter().collect();
+    let shown = report.shown();
+    let mut points: Vec<&Measurement> = shown.iter().collect();
     points.sort_by(|one, other| one.rate().total_cmp(&other.rate()));
     for point in points {
-        text.push_str(&csv_row(openai, point, &percentiles).join(","));
+        let mut cells = csv_row(openai, point, &percentiles);
+        cells.extend(void_cell(report, point));
+        text.push_str(&cells.join(","));
         text.push('\n');
     }
     text
@@ -45,7 +50,7 @@ fn csv_row(openai: &OpenAi, point: &Measurement, percentiles: &[f64]) -> Vec<Str
     let counts = point.generation.as_ref().map(|totals| totals.counts).unwrap_or_default();
     let mut cells = vec![
         significant(load(point.load).1),
-        significant(point.rate()),
+        significant(client::rate(point, point.rate())),
         or_none(rates.output_tokens),
         or_none(rates.input_tokens),
         or_none(rates.good.map(|(rate, _)| rate)),

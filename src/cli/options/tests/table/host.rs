@@ -424,7 +424,8 @@ pub const ROWS: &[Row] = &[
         flag: "run-to-completion",
         beside: "",
         good: &[
-            ("declared", |_| {}),
+            ("auto", |_| {}),
+            ("declared", |o| o.run_to_completion = RunToCompletion::Declared),
             ("OFF", |o| o.run_to_completion = RunToCompletion::Off),
             ("measured", |o| o.run_to_completion = RunToCompletion::Measured),
         ],

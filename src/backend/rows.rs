@@ -21,7 +21,7 @@ use nereid_memory::{Exhausted, Pool, Slice, Target};
 use nereid_observe::statistics::Execution;
 use nereid_request::{
     DataType, InputTensor, OutputShape, OutputTensor, Request, Response, Shape, Status, Text, element_count,
-    format_shape,
+    format_shape, numbered,
 };
 use nereid_scheduler::Payload;
 
@@ -154,7 +154,7 @@ pub fn execute(
 
 /// The tensor of the input at `index` of the configuration.
 pub fn find(request: &Request, index: usize) -> Option<&InputTensor> {
-    request.inputs.iter().find(|input| input.index == index)
+    numbered(&request.inputs, index)
 }
 
 /// The shape for the model. Inputs that the server adds to requests have no separate one: they were not reshaped.
@@ -372,7 +372,7 @@ impl<'a> Batch<'a> {
 }
 
 fn is_requested(request: &Request, output: &Output) -> bool {
-    request.outputs.iter().any(|requested| requested.index == output.index)
+    numbered(&request.outputs, output.index).is_some()
 }
 
 fn updates_state(request: &Request, output: &Output) -> bool {

@@ -10,7 +10,7 @@ use super::strings::Strings;
 use super::value::Value;
 use crate::ModelContext;
 use nereid_memory::Pool;
-use nereid_request::{InputTensor, Request, Shape, Status, element_count, format_shape};
+use nereid_request::{InputTensor, Request, Shape, Status, element_count, format_shape, numbered};
 
 /// Why a batch was not computed, and which requests fail.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Plan {
 }
 
 pub fn find(request: &Request, index: usize) -> Option<&InputTensor> {
-    request.inputs.iter().find(|input| input.index == index)
+    numbered(&request.inputs, index)
 }
 
 /// The shape for the model. Inputs that the server adds to requests have no separate one: they were not reshaped.

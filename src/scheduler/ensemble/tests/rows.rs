@@ -39,6 +39,33 @@ fn a_step_runs_when_all_its_inputs_are_there() {
     assert_eq!(seen.batch_stats.first().map(|batch| batch.batch_size), Some(1));
 }
 
+/// More than a step or a response looks at one by one.
+#[test]
+fn what_joins_many_tensors_waits_for_all_of_them() {
+    let count = 12;
+    let names = |kind: &str| (0..count).map(|at| format!("{kind}{at:02}")).collect::<Vec<_>>().join(" ");
+    let mut steps: Vec<String> = (0..count).map(|at| format!("p{at:02} I=X -> O=A{at:02}")).collect();
+    let joined: String = (0..count).map(|at| format!("I{at:02}=A{at:02} ")).collect();
+    steps.push(format!("join {joined}-> O=Y"));
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    let spec = ensemble("X", &format!("Y {}", names("A")), &steps, "", "");
+    let mut parts: Vec<_> = (0..count).map(|at| model(&format!("p{at:02}"), "I", "O", "")).collect();
+    parts.push(model("join", &names("I"), "O", ""));
+    let bench = Bench::new(spec, parts);
+    for key in [1, 2] {
+        let _ticket = bench.send(key, &[("X", "x")]);
+        for at in 0..count {
+            assert_eq!(bench.waiting("join"), 0, "after {at} of {count}");
+            bench.answer(&format!("p{:02}", (at * 5 + 3) % count));
+        }
+        assert_eq!((bench.waiting("join"), &*bench.answered(key)), (1, ""));
+        bench.answer("join");
+        let made: Vec<String> = (0..count).map(|at| format!("p{at:02}.O(x)")).collect();
+        let outputs: String = made.iter().enumerate().map(|(at, text)| format!(" A{at:02}={text}")).collect();
+        assert_eq!(bench.answered(key), format!("Y=join.O({}){outputs}.", made.join(",")));
+    }
+}
+
 #[test]
 fn tensors_are_handed_on_and_not_copied() {
     let spec = ensemble("X", "Y", &["p I=X -> O=A", "q I=A -> O=Y"], "", "");

@@ -538,7 +538,8 @@ def row_idle(given):
                     client = Http(server.http)
                     client.send(request)
                     open_ones.append(client)
-                time.sleep(1)
+                # Connections give back what they keep for more requests once they are at rest.
+                time.sleep(5)
                 row.add(size, server.resident_kib() - before)
                 for client in open_ones:
                     client.close()

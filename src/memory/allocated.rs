@@ -1,4 +1,5 @@
-//! Bytes that the process has allocated from the C library, for measuring what the load of a model adds.
+//! The allocator of the C library: what the process has allocated from it, for measuring what the load of a model adds,
+//! and its free memory, which it keeps by itself.
 
 /// Bytes of all heap allocations in use, mapped ones included; `None` where the C library cannot say it (glibc can
 /// since 2.33). It takes the lock of each arena for a moment, so it is no function for the path of a request.
@@ -21,9 +22,31 @@ pub fn allocated_bytes() -> Option<u64> {
     None
 }
 
+/// Gives the free pages of the heap back to the system, where the C library can. It holds the lock of each arena while
+/// it walks through it, so it is for rare moments, after much was freed.
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: it takes no pointers, and any thread may call it at any time.
+        unsafe { libc::malloc_trim(0) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trimmed_heap_keeps_what_is_in_use() {
+        let mut kept: Vec<Vec<u8>> = (0..1000).map(|at| vec![at as u8; 5000]).collect();
+        let mut at = 0;
+        kept.retain(|_| {
+            at += 1;
+            at % 2 == 0
+        });
+        trim_heap();
+        assert!(kept.iter().enumerate().all(|(at, bytes)| bytes.iter().all(|byte| *byte == (at * 2 + 1) as u8)));
+    }
 
     #[test]
     fn what_is_allocated_is_counted() {

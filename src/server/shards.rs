@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::Failure;
 use super::budget;
-use super::control::ControlThread;
+use super::control::{ControlThread, Upkeep};
 use super::drain::{EndReason, report_end_of_thread};
 use super::inherited::{InheritedSockets, Origin};
 use super::inspect::Inspect;
@@ -141,14 +141,16 @@ impl Shards {
             checked.map_err(|error| Failure::Start(format!("--take-over: {error}")))?;
         }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let control = ControlThread::start("control", Some(parts.pool.clone())).map_err(cannot)?;
+        let count = parts.placement.shards.len();
+        let loads = Load::new(count);
+        let counted = loads.clone();
+        let upkeep = Upkeep { pool: parts.pool.clone(), connections: Box::new(move || counted.total()) };
+        let control = ControlThread::start("control", Some(upkeep)).map_err(cannot)?;
         // Signing for one client must not wait for another client's load of a model.
         let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;
-        let count = parts.placement.shards.len();
         let shares = budget::shares(options, parts.pool.limit(), count);
         let of_model = budget::of_model(options, parts.pool.limit(), shares.waiting.saturating_mul(count));
-        let loads = Load::new(count);
         let counted = loads.clone();
         parts.facts.shard_load.set(move || (counted.shards(), counted.total()));
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));

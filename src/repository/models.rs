@@ -188,7 +188,7 @@ impl ModelMap {
     /// Brings what the bare name of a model leads to up to date.
     fn name_changed(&mut self, id: &Arc<ModelId>) {
         let first = ModelId { name: id.name.clone(), namespace: String::new() };
-        let mut same = self.entries.from(&first).take_while(|(other, _)| other.name == id.name);
+        let mut same = self.entries.range_from(&first).take_while(|(other, _)| other.name == id.name);
         let (only, others) = (same.next(), same.count());
         let (named, ruled) = match only {
             None => (None, None),
@@ -201,7 +201,7 @@ impl ModelMap {
             Some(_) => (Some(ModelsOfName::Many(others + 1)), None),
         };
         self.names.set(id, named);
-        let before = self.rules.from(&first).next().map(|(other, _)| Arc::clone(other));
+        let before = self.rules.range_from(&first).next().map(|(other, _)| Arc::clone(other));
         let before = before.filter(|other| other.name == id.name);
         if before.is_none() && ruled.is_none() {
             return;
@@ -222,7 +222,7 @@ impl ModelMap {
     /// The models of that name.
     pub fn of_name(&self, name: &str) -> impl Iterator<Item = (&ModelId, &ModelEntry)> {
         let first = ModelId { name: name.to_owned(), namespace: String::new() };
-        let entries = self.entries.from(&first).map(|(id, entry)| (&**id, &**entry));
+        let entries = self.entries.range_from(&first).map(|(id, entry)| (&**id, &**entry));
         entries.take_while(move |(id, _)| id.name == first.name)
     }
 

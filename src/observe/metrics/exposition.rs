@@ -252,7 +252,7 @@ impl Family<'_> {
         match value {
             Value::Integer(value) => push_integer(text, value),
             // Writing to a String cannot fail.
-            Value::Real(_) => drop(write!(text, "{value}")),
+            Value::Real(_) => _ = write!(text, "{value}"),
         }
         if let Some(Exemplar { trace, value, at }) = exemplar {
             let (seconds, millis) = (at.as_secs(), at.subsec_millis());

@@ -84,7 +84,7 @@ impl<K: Ord + Clone, V: Clone> Pieces<K, V> {
     }
 
     /// The entries from that key on.
-    pub fn from<'a, Q: Ord + ?Sized>(&'a self, key: &Q) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V, Q>
+    pub fn range_from<'a, Q: Ord + ?Sized>(&'a self, key: &Q) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V, Q>
     where
         K: Borrow<Q>,
     {
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(pieces.get(&key), expected.get(&key));
         }
         for key in (0..ends).step_by(17) {
-            assert!(pieces.from(&key).eq(expected.range(key..)));
+            assert!(pieces.range_from(&key).eq(expected.range(key..)));
         }
     }
 

@@ -1,7 +1,8 @@
-//! Tensors of a request found by their numbers in the model's configuration, in a time that does not grow with how many
-//! there are: backends look up every input of a request, and requests may have thousands.
+//! Tensors of a request found by their numbers in the model's configuration: backends look up every input of a request,
+//! and requests may have thousands. [`numbered`] takes one step for a tensor that stands at its number, and searches
+//! otherwise; [`ByNumber`] takes a time that grows with the logarithm of how many there are, in any order.
 
-use super::tensor::{InputTensor, RequestedOutput};
+use super::tensor::{InputTensor, OutputTensor, RequestedOutput};
 
 /// So many are searched one after the other, which is faster than a table and takes no memory.
 const SEARCHED_MAX: usize = 16;
@@ -17,60 +18,75 @@ impl Numbered for InputTensor {
     }
 }
 
+impl Numbered for OutputTensor {
+    fn number(&self) -> usize {
+        self.index
+    }
+}
+
 impl Numbered for RequestedOutput {
     fn number(&self) -> usize {
         self.index
     }
 }
 
-/// The item with a number. Clients mostly send tensors in the order of the configuration, where each stands at its
-/// number: then this is one step. For one look-up; for many of one request see [`ByNumber`].
+/// The item with a number: of several the one that stands at its number, else the first. Clients mostly send tensors in
+/// the order of the configuration, where each stands at its number: then this is one step. For few look-ups; for many
+/// of one request see [`ByNumber`].
 #[inline]
 pub fn numbered<T: Numbered>(items: &[T], number: usize) -> Option<&T> {
-    let likely = items.get(number).filter(|item| item.number() == number);
-    likely.or_else(|| items.iter().find(|item| item.number() == number))
+    at_its_number(items, number).or_else(|| items.iter().find(|item| item.number() == number))
+}
+
+#[inline]
+fn at_its_number<T: Numbered>(items: &[T], number: usize) -> Option<&T> {
+    items.get(number).filter(|item| item.number() == number)
 }
 
 /// The items of a request, for look-ups of many of them.
+#[derive(Debug)]
 pub struct ByNumber<'a, T> {
     items: &'a [T],
-    /// Places by number, one more than they are, and 0 for none. Empty for few items, and where each stands at its
-    /// number.
-    places: Vec<u32>,
-    is_in_order: bool,
+    places: Places,
+}
+
+#[derive(Debug)]
+enum Places {
+    /// Of few items, which are searched.
+    Searched,
+    /// Each item stands at its number.
+    InOrder,
+    /// The number and the place of each item, sorted. A table by number would be faster, but nothing bounds the
+    /// numbers: what a warm-up sends that the model does not have is numbered `usize::MAX`.
+    Sorted(Vec<(usize, usize)>),
 }
 
 impl<'a, T: Numbered> ByNumber<'a, T> {
     /// Takes memory only if there are many items that stand in another order than their numbers.
     pub fn new(items: &'a [T]) -> ByNumber<'a, T> {
-        let is_in_order = || items.iter().enumerate().all(|(at, item)| item.number() == at);
         if items.len() <= SEARCHED_MAX {
-            return ByNumber { items, places: Vec::new(), is_in_order: false };
+            return ByNumber { items, places: Places::Searched };
         }
-        if is_in_order() {
-            return ByNumber { items, places: Vec::new(), is_in_order: true };
+        if items.iter().enumerate().all(|(at, item)| item.number() == at) {
+            return ByNumber { items, places: Places::InOrder };
         }
-        let numbers = items.iter().map(T::number);
-        let mut places = vec![0; numbers.max().map_or(0, |most| most + 1)];
-        // The first of two with one number, as a search finds.
-        for (at, item) in items.iter().enumerate().rev() {
-            if let (Some(place), Ok(at)) = (places.get_mut(item.number()), u32::try_from(at + 1)) {
-                *place = at;
-            }
-        }
-        ByNumber { items, places, is_in_order: false }
+        let mut sorted: Vec<_> = items.iter().enumerate().map(|(at, item)| (item.number(), at)).collect();
+        sorted.sort_unstable();
+        ByNumber { items, places: Places::Sorted(sorted) }
     }
 
+    /// What [`numbered`] finds.
     #[inline]
     pub fn get(&self, number: usize) -> Option<&'a T> {
-        if self.is_in_order {
-            return self.items.get(number);
+        match &self.places {
+            Places::Searched => numbered(self.items, number),
+            Places::InOrder => self.items.get(number),
+            Places::Sorted(sorted) => at_its_number(self.items, number).or_else(|| {
+                let first = sorted.partition_point(|(other, _)| *other < number);
+                let (_, at) = sorted.get(first).filter(|(found, _)| *found == number)?;
+                self.items.get(*at)
+            }),
         }
-        if self.places.is_empty() {
-            return numbered(self.items, number);
-        }
-        let place = *self.places.get(number)? as usize;
-        self.items.get(place.checked_sub(1)?)
     }
 }
 
@@ -79,12 +95,20 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq)]
-    struct Item(usize);
+    struct Item {
+        number: usize,
+        /// Tells items of one number apart.
+        place: usize,
+    }
 
     impl Numbered for Item {
         fn number(&self) -> usize {
-            self.0
+            self.number
         }
+    }
+
+    fn items(numbers: &[usize]) -> Vec<Item> {
+        numbers.iter().enumerate().map(|(place, number)| Item { number: *number, place }).collect()
     }
 
     #[test]
@@ -98,10 +122,10 @@ mod tests {
                 (0..count).map(|at| (at * 7 + 3) % count.max(1)).collect(),
             ];
             for order in orders {
-                let items: Vec<Item> = order.iter().copied().map(Item).collect();
+                let items = items(&order);
                 let by_number = ByNumber::new(&items);
-                for number in 0..count * 3 + 2 {
-                    let expected = items.iter().find(|item| item.0 == number);
+                for number in (0..count * 3 + 2).chain([usize::MAX]) {
+                    let expected = items.iter().find(|item| item.number == number);
                     assert_eq!(by_number.get(number), expected, "{number} of {order:?}");
                     assert_eq!(numbered(&items, number), expected, "{number} of {order:?}");
                 }
@@ -110,12 +134,51 @@ mod tests {
     }
 
     #[test]
+    fn of_items_with_one_number_both_look_ups_find_the_same() {
+        for count in [3, SEARCHED_MAX, SEARCHED_MAX + 1, 50] {
+            let orders: [Vec<usize>; 4] = [
+                vec![1; count],
+                // The last ones stand at their numbers, and the first have the same.
+                (0..count).map(|at| if at < 2 { count - 1 - at } else { at }).collect(),
+                (0..count).map(|at| at / 2).collect(),
+                (0..count).rev().map(|at| at / 2).collect(),
+            ];
+            for order in orders {
+                let items = items(&order);
+                let by_number = ByNumber::new(&items);
+                for number in 0..count + 1 {
+                    let found = numbered(&items, number);
+                    assert_eq!(by_number.get(number), found, "{number} of {order:?}");
+                    assert_eq!(found.is_some(), order.contains(&number), "{number} of {order:?}");
+                    if order.get(number) == Some(&number) {
+                        assert_eq!(found.map(|item| item.place), Some(number), "of {order:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_numbers_take_no_more_memory_than_small_ones() {
+        let mut numbers: Vec<usize> = (0..100).rev().collect();
+        numbers.extend([usize::MAX, usize::MAX - 1, 1 << 40, usize::MAX]);
+        let items = items(&numbers);
+        let by_number = ByNumber::new(&items);
+        assert_eq!(by_number.get(usize::MAX), items.get(100));
+        assert_eq!(by_number.get(usize::MAX - 1), items.get(101));
+        assert_eq!(by_number.get(1 << 40), items.get(102));
+        assert_eq!(by_number.get(7), items.get(92));
+        assert_eq!(by_number.get(1 << 41), None);
+        assert!(matches!(&by_number.places, Places::Sorted(sorted) if sorted.len() == numbers.len()));
+    }
+
+    #[test]
     fn memory_is_taken_for_many_in_another_order_only() {
-        let of = |numbers: Vec<usize>| {
-            let items: Vec<Item> = numbers.into_iter().map(Item).collect();
-            ByNumber::new(&items).places.capacity()
-        };
-        assert_eq!([of((0..SEARCHED_MAX).rev().collect()), of((0..1000).collect())], [0, 0]);
-        assert!(of((0..1000).rev().collect()) >= 1000);
+        let few: Vec<usize> = (0..SEARCHED_MAX).rev().collect();
+        let (few, in_order) = (items(&few), items(&(0..1000).collect::<Vec<_>>()));
+        assert!(matches!(ByNumber::new(&few).places, Places::Searched));
+        assert!(matches!(ByNumber::new(&in_order).places, Places::InOrder));
+        let reversed = items(&(0..1000).rev().collect::<Vec<_>>());
+        assert!(matches!(ByNumber::new(&reversed).places, Places::Sorted(_)));
     }
 }

@@ -4,7 +4,10 @@
 //! are chosen when the model is loaded.
 
 use nereid_model_config::ModelSpec;
-use nereid_request::{ByNumber, InputTensor, Request};
+use nereid_request::{ByNumber, InputTensor, Request, numbered};
+
+/// For so few inputs to compare, no order of all inputs of a request is worth its time.
+const SEARCHED_MAX: usize = 16;
 
 /// What has to be equal in the requests of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -44,8 +47,16 @@ impl Equality {
         if self.inputs.is_empty() {
             return true;
         }
+        if self.inputs.len() <= SEARCHED_MAX {
+            return self.agree(|position| (numbered(&a.inputs, position), numbered(&b.inputs, position)));
+        }
         let (a, b) = (ByNumber::new(&a.inputs), ByNumber::new(&b.inputs));
-        self.inputs.iter().all(|&(position, is_shape_tensor)| match (a.get(position), b.get(position)) {
+        self.agree(|position| (a.get(position), b.get(position)))
+    }
+
+    /// `pair`: the tensors of two requests for the input at a position.
+    fn agree<'a>(&self, pair: impl Fn(usize) -> (Option<&'a InputTensor>, Option<&'a InputTensor>)) -> bool {
+        self.inputs.iter().all(|&(position, is_shape_tensor)| match pair(position) {
             (Some(a), Some(b)) => self.rows(a) == self.rows(b) && (!is_shape_tensor || same_bytes(a, b)),
             (None, None) => true,
             _ => false,

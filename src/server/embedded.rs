@@ -213,8 +213,7 @@ impl Embedded {
             drain::unload(&core.lifecycle, core.options.exit_timeout_secs);
             Status::internal(format!("cannot start a thread: {error}"))
         };
-        // Front ends count their own connections.
-        let upkeep = Upkeep { pool: core.pool.clone(), connections: Box::new(|| 0) };
+        let upkeep = Upkeep { pool: core.pool.clone(), owns_heap: false };
         let housekeeping = ControlThread::start("memory", Some(upkeep)).map_err(cannot)?;
         let poller = match core.options.model_control {
             ModelControl::Poll { period_secs } if !core.has_failed => {

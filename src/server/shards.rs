@@ -50,6 +50,8 @@ pub struct Parts<'a> {
     pub options: &'a Options,
     pub placement: &'a Placement,
     pub pool: Pool,
+    /// See [`Upkeep::owns_heap`].
+    pub owns_heap: bool,
     pub facts: Arc<Facts>,
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
@@ -141,16 +143,15 @@ impl Shards {
             checked.map_err(|error| Failure::Start(format!("--take-over: {error}")))?;
         }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let count = parts.placement.shards.len();
-        let loads = Load::new(count);
-        let counted = loads.clone();
-        let upkeep = Upkeep { pool: parts.pool.clone(), connections: Box::new(move || counted.total()) };
+        let upkeep = Upkeep { pool: parts.pool.clone(), owns_heap: parts.owns_heap };
         let control = ControlThread::start("control", Some(upkeep)).map_err(cannot)?;
         // Signing for one client must not wait for another client's load of a model.
         let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;
+        let count = parts.placement.shards.len();
         let shares = budget::shares(options, parts.pool.limit(), count);
         let of_model = budget::of_model(options, parts.pool.limit(), shares.waiting.saturating_mul(count));
+        let loads = Load::new(count);
         let counted = loads.clone();
         parts.facts.shard_load.set(move || (counted.shards(), counted.total()));
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));

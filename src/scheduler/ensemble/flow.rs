@@ -81,6 +81,21 @@ struct KeptValue {
 /// What joins the values of more tensors counts those that have come, where the others look at each tensor.
 const LOOKED_AT_MAX: usize = 8;
 
+#[cfg(test)]
+thread_local! {
+    /// What tests have in place of [`LOOKED_AT_MAX`], so that small graphs count as well.
+    static LOOKED_AT_MAX_OF_TEST: std::cell::Cell<usize> = const { std::cell::Cell::new(LOOKED_AT_MAX) };
+}
+
+/// Runs `test` with another [`LOOKED_AT_MAX`] for the requests that begin on this thread.
+#[cfg(test)]
+pub fn with_looked_at_max<R>(most: usize, test: impl FnOnce() -> R) -> R {
+    let before = LOOKED_AT_MAX_OF_TEST.replace(most);
+    let result = test();
+    LOOKED_AT_MAX_OF_TEST.set(before);
+    result
+}
+
 /// What joins the values of one number of several tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reader {
@@ -92,6 +107,7 @@ enum Reader {
 pub struct Flow {
     tensors: Vec<Arrivals>,
     kept: usize,
+    looked_at_max: usize,
     /// Of readers of many tensors: how many of them have the value of a number.
     joined: BTreeMap<(Reader, u64), usize>,
 }
@@ -99,7 +115,11 @@ pub struct Flow {
 impl Flow {
     pub fn new(plan: &Plan) -> Flow {
         let tensors = plan.tensors.iter().map(|_| Arrivals::default()).collect();
-        Flow { tensors, kept: 0, joined: BTreeMap::new() }
+        #[cfg(not(test))]
+        let looked_at_max = LOOKED_AT_MAX;
+        #[cfg(test)]
+        let looked_at_max = LOOKED_AT_MAX_OF_TEST.get();
+        Flow { tensors, kept: 0, looked_at_max, joined: BTreeMap::new() }
     }
 
     /// The number of values that wait for others.
@@ -142,7 +162,7 @@ impl Flow {
 
     /// A value of that number has come that the reader joins with those of its other `tensors`: whether it is the last.
     fn completes(&mut self, reader: Reader, tensors: &[usize], number: u64) -> bool {
-        if tensors.len() <= LOOKED_AT_MAX {
+        if tensors.len() <= self.looked_at_max {
             return tensors.iter().all(|tensor| self.tensors[*tensor].kept.contains_key(&number));
         }
         let count = self.joined.entry((reader, number)).or_default();

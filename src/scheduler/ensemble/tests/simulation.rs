@@ -1,6 +1,7 @@
 //! Random graphs under random orders of events, with and without a home: every request is answered once, with the
 //! values that its steps made; and each known mistake is caught.
 
+use super::super::flow::with_looked_at_max;
 use super::*;
 use crate::mutants::{self, Mutant};
 
@@ -298,6 +299,8 @@ fn simulate(seed: u64) -> Result<(), String> {
 fn every_request_is_answered_with_what_its_steps_made() {
     for seed in 0..4000 {
         simulate(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let counted = with_looked_at_max(1, || simulate(seed));
+        counted.unwrap_or_else(|fault| panic!("seed {seed}, with arrivals that are counted: {fault}"));
     }
 }
 

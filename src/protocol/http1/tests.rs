@@ -1,5 +1,7 @@
 //! Scripted peers: whole sessions in every split, both roles against each other, and everything a peer may do wrong.
 
+mod rest;
+
 use super::*;
 use nereid_memory::{Gather, Pool};
 
@@ -66,12 +68,23 @@ fn sent(connection: &mut Connection) -> String {
 }
 
 /// Feeds `input` in pieces that end at `cuts`, echoing each request's path and body at once.
-fn play(mut connection: Connection, input: &[u8], cuts: &[usize]) -> (Vec<String>, String, bool) {
+fn play(connection: Connection, input: &[u8], cuts: &[usize]) -> (Vec<String>, String, bool) {
+    play_with(connection, input, cuts, |_| {})
+}
+
+/// The same; `pause` is called after each piece, before and after its requests are answered.
+fn play_with(
+    mut connection: Connection,
+    input: &[u8],
+    cuts: &[usize],
+    pause: impl Fn(&mut Connection),
+) -> (Vec<String>, String, bool) {
     let mut recorder = Recorder::default();
     let mut from = 0;
     for &to in cuts.iter().chain([&input.len()]) {
         connection.receive(&input[from..to], &mut recorder);
         from = to;
+        pause(&mut connection);
         loop {
             for (exchange, path, body) in std::mem::take(&mut recorder.requests) {
                 let text = [path.as_bytes(), b" ", &body].concat();
@@ -82,6 +95,7 @@ fn play(mut connection: Connection, input: &[u8], cuts: &[usize]) -> (Vec<String
             }
             connection.receive(&[], &mut recorder);
         }
+        pause(&mut connection);
     }
     let output = sent(&mut connection);
     (recorder.events, output, connection.should_close())

@@ -135,7 +135,9 @@ fn responses_of_decoupled_steps_are_joined_by_their_numbers() {
         send(at, mark);
         assert_eq!(bench.waiting("join"), joined, "{at} {mark}");
     }
-    requests.iter().for_each(|(_, request)| request.responses().send_end());
+    for (_, request) in &requests {
+        request.responses().send_end();
+    }
     bench.client.work_all();
     (0..3).for_each(|_| bench.answer("join"));
     let one = |number| format!("Y=join.O(c.O#{number}(x),d.O#{number}(x)) A=c.O#{number}(x) B=d.O#{number}(x)");

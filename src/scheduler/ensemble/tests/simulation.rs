@@ -280,7 +280,12 @@ impl World {
     }
 }
 
+/// With every other seed, arrivals at whatever joins two tensors or more are counted.
 fn simulate(seed: u64) -> Result<(), String> {
+    with_looked_at_max(if seed % 2 == 0 { usize::MAX } else { 1 }, || play(seed))
+}
+
+fn play(seed: u64) -> Result<(), String> {
     let mut world = World::new(seed);
     let requests = 1 + world.dice.roll(6);
     let mut idle = 0;
@@ -299,8 +304,6 @@ fn simulate(seed: u64) -> Result<(), String> {
 fn every_request_is_answered_with_what_its_steps_made() {
     for seed in 0..4000 {
         simulate(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
-        let counted = with_looked_at_max(1, || simulate(seed));
-        counted.unwrap_or_else(|fault| panic!("seed {seed}, with arrivals that are counted: {fault}"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connections that give back their memory, at rest in the middle of whatever a peer may do.
 
+use super::play::play_with;
 use super::*;
 
 #[test]

@@ -117,10 +117,8 @@ fn joins_that_no_requested_output_needs_are_not_made() {
 fn responses_of_decoupled_steps_are_joined_by_their_numbers() {
     let steps = ["c I=X -> O=A", "d I=X -> O=B", "join I=A J=B -> O=Y"];
     let spec = ensemble("X", "Y A B", &steps, DECOUPLED, "");
-    let bench = Bench::new(
-        spec,
-        vec![decoupled("c", "I", "O"), decoupled("d", "I", "O"), model("join", "I J", "O", "")],
-    );
+    let bench =
+        Bench::new(spec, vec![decoupled("c", "I", "O"), decoupled("d", "I", "O"), model("join", "I J", "O", "")]);
     let _ticket = bench.send(1, &[("X", "x")]);
     let requests = ["c", "d"].map(|name| (bench.part(name), bench.part(name).take().unwrap()));
     let send = |at: usize, mark: &str| {
@@ -129,9 +127,7 @@ fn responses_of_decoupled_steps_are_joined_by_their_numbers() {
         bench.client.work_all();
     };
     // One is ahead by two, then the other by one.
-    for (at, mark, joined) in
-        [(0, "#0", 0), (0, "#1", 0), (1, "#0", 1), (1, "#1", 2), (1, "#2", 2), (0, "#2", 3)]
-    {
+    for (at, mark, joined) in [(0, "#0", 0), (0, "#1", 0), (1, "#0", 1), (1, "#1", 2), (1, "#2", 2), (0, "#2", 3)] {
         send(at, mark);
         assert_eq!(bench.waiting("join"), joined, "{at} {mark}");
     }

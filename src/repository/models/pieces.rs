@@ -1,7 +1,8 @@
 //! A sorted map in pieces that copies share: a copy costs one reference for each piece, and a change copies one piece.
 //!
 //! Control threads change the map of models once or twice for each load, and shards keep the copies of before until
-//! they have the next one. With a plain map each of N loads would copy what is known of N models.
+//! they have the next one. With a plain map each of N loads would copy what is known of N models; this copies one
+//! reference for some dozen of them.
 
 use std::borrow::Borrow;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! and requests may have thousands. [`numbered`] takes one step for a tensor that stands at its number, and searches
 //! otherwise; [`ByNumber`] takes a time that grows with the logarithm of how many there are, in any order.
 
-use super::tensor::{InputTensor, OutputTensor, RequestedOutput};
+use super::response::OutputTensor;
+use super::tensor::{InputTensor, RequestedOutput};
 
 /// So many are searched one after the other, which is faster than a table and takes no memory.
 const SEARCHED_MAX: usize = 16;

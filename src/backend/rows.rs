@@ -31,7 +31,7 @@ pub use self::copied::Copied;
 pub use self::scatter::Scatter;
 use self::scatter::Shares;
 pub use self::strings::{EncodedStrings, JoinedStrings};
-pub use self::tensors::Tensors;
+pub use self::tensors::{Tensors, sort_as_named};
 
 /// Why a batch was not computed, and which requests fail.
 #[derive(Debug)]

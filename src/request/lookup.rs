@@ -82,11 +82,22 @@ impl<'a, T: Numbered> ByNumber<'a, T> {
         match &self.places {
             Places::Searched => numbered(self.items, number),
             Places::InOrder => self.items.get(number),
-            Places::Sorted(sorted) => at_its_number(self.items, number).or_else(|| {
+            Places::Sorted(_) => self.items.get(self.place(number)?),
+        }
+    }
+
+    /// The place of the item that [`get`](ByNumber::get) finds.
+    pub fn place(&self, number: usize) -> Option<usize> {
+        if at_its_number(self.items, number).is_some() {
+            return Some(number);
+        }
+        match &self.places {
+            Places::Searched => self.items.iter().position(|item| item.number() == number),
+            Places::InOrder => None,
+            Places::Sorted(sorted) => {
                 let first = sorted.partition_point(|(other, _)| *other < number);
-                let (_, at) = sorted.get(first).filter(|(found, _)| *found == number)?;
-                self.items.get(*at)
-            }),
+                sorted.get(first).filter(|(found, _)| *found == number).map(|(_, at)| *at)
+            }
         }
     }
 }
@@ -150,6 +161,7 @@ mod tests {
                 for number in 0..count + 1 {
                     let found = numbered(&items, number);
                     assert_eq!(by_number.get(number), found, "{number} of {order:?}");
+                    assert_eq!(by_number.place(number), found.map(|item| item.place), "{number} of {order:?}");
                     assert_eq!(found.is_some(), order.contains(&number), "{number} of {order:?}");
                     if order.get(number) == Some(&number) {
                         assert_eq!(found.map(|item| item.place), Some(number), "of {order:?}");

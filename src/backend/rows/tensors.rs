@@ -3,7 +3,13 @@
 
 use smallvec::SmallVec;
 
-use nereid_request::{ByNumber, InputTensor, Request, RequestedOutput};
+use nereid_request::{ByNumber, InputTensor, OutputTensor, Request, RequestedOutput};
+
+/// Brings the outputs of a response in the order in which the request names them.
+pub fn sort_as_named(outputs: &mut [OutputTensor], request: &Request) {
+    let named = ByNumber::new(&request.outputs);
+    outputs.sort_by_key(|output| named.place(output.index));
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -24,6 +30,15 @@ impl<'a> OfRequest<'a> {
 impl<'a> Tensors<'a> {
     pub fn new(requests: &'a [Box<Request>]) -> Tensors<'a> {
         Tensors(requests.iter().map(|request| OfRequest::new(request)).collect())
+    }
+
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Input number `index` of each request, in their order; `None` where it is absent.

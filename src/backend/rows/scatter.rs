@@ -43,7 +43,8 @@ impl<'a> Shares<'a> {
         self.scatters.get(index).is_some_and(Option::is_some)
     }
 
-    /// The share of output number `index` for the request at `number`, in the order of the requests; `None` for one that is not flat.
+    /// The share of output number `index` for the request at `number`, in the order of the requests; `None` for an
+    /// output that is not flat.
     pub fn take(
         &mut self,
         index: usize,

@@ -159,6 +159,7 @@ fn serve(
         options,
         placement: &core.placement,
         pool: core.pool.clone(),
+        owns_heap: true,
         facts: Arc::clone(facts),
         lifecycle: Arc::clone(lifecycle),
         render_metrics: {

@@ -135,14 +135,20 @@ impl AnswerForm {
         self.outputs.iter().any(|output| output.is_shared || output.class_count > 0)
     }
 
-    /// Whether the output went to shared memory.
-    pub fn is_shared(&self, name: &Text) -> bool {
-        self.outputs.iter().any(|output| output.is_shared && output.name == *name)
+    /// The form of the output of a response at `at`, where the client has named it. Most responses have the outputs in
+    /// the order of the request.
+    fn named(&self, at: usize, name: &Text) -> Option<&OutputForm> {
+        let likely = self.outputs.get(at).filter(|output| output.name == *name);
+        likely.or_else(|| self.outputs.iter().find(|output| output.name == *name))
     }
 
-    pub fn of(&self, name: &Text) -> (bool, u32) {
-        let named = self.outputs.iter().find(|output| output.name == *name);
-        named.map_or((self.binary_by_default, 0), |output| (output.binary, output.class_count))
+    /// Whether the output at `at` of the response went to shared memory.
+    pub fn is_shared(&self, at: usize, name: &Text) -> bool {
+        self.named(at, name).is_some_and(|output| output.is_shared)
+    }
+
+    pub fn of(&self, at: usize, name: &Text) -> (bool, u32) {
+        self.named(at, name).map_or((self.binary_by_default, 0), |output| (output.binary, output.class_count))
     }
 }
 
@@ -160,10 +166,11 @@ impl Classes {
         model: &ServedModel,
         pool: &Pool,
     ) -> Result<Option<Classes>, Status> {
-        response.outputs.iter_mut().filter(|output| form.is_shared(&output.name)).for_each(empty);
+        let outputs = response.outputs.iter_mut().enumerate();
+        outputs.filter(|(at, output)| form.is_shared(*at, &output.name)).for_each(|(_, output)| empty(output));
         let mut left = VecDeque::new();
         for (at, output) in response.outputs.iter_mut().enumerate() {
-            let (_, count) = form.of(&output.name);
+            let (_, count) = form.of(at, &output.name);
             if count == 0 {
                 continue;
             }

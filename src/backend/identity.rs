@@ -17,7 +17,8 @@ use nereid_memory::Slice;
 use nereid_observe::metrics::Counter;
 use nereid_observe::statistics::Execution;
 use nereid_request::{
-    DataType, OutputTensor, Parameter, Parameters, Request, Response, Shape, Status, Text, Value, element_count,
+    ByNumber, DataType, OutputTensor, Parameter, Parameters, Request, Response, Shape, Status, Text, Value,
+    element_count,
 };
 use nereid_scheduler::Payload;
 
@@ -45,6 +46,7 @@ impl Backend for IdentityBackend {
 
 struct IdentityInstance {
     context: InstanceContext,
+    /// By the numbers of their outputs.
     pairs: Arc<[TensorPair]>,
     batching: bool,
     delay: Duration,
@@ -94,13 +96,12 @@ impl IdentityInstance {
             activities.report(request);
         }
         let mut response = Response::new(request.id.clone());
+        let inputs = ByNumber::new(&request.inputs);
         for requested in &request.outputs {
-            let pair = self.pairs.iter().find(|pair| pair.output_index == requested.index);
-            let Some(pair) = pair else {
+            let Some(pair) = self.pairs.get(requested.index) else {
                 return Err(Status::internal(format!("the model has no output '{}'", requested.name)));
             };
-            let input = request.inputs.iter().find(|input| input.index == pair.input_index);
-            let (shape, data) = match input {
+            let (shape, data) = match inputs.get(pair.input_index) {
                 Some(input) => {
                     self.input_bytes.increment(input.byte_size() as u64);
                     (pair.output_shape.for_client(&input.model_shape, self.batching), input.data.clone())

@@ -10,6 +10,7 @@ mod batch_input;
 mod copied;
 mod scatter;
 mod strings;
+mod tensors;
 
 use std::ops::Range;
 
@@ -20,8 +21,8 @@ use nereid_clock::now_ns;
 use nereid_memory::{Exhausted, Pool, Slice, Target};
 use nereid_observe::statistics::Execution;
 use nereid_request::{
-    DataType, InputTensor, OutputShape, OutputTensor, Request, Response, Shape, Status, Text, element_count,
-    format_shape,
+    ByNumber, DataType, InputTensor, Numbered, OutputShape, OutputTensor, Request, Response, Shape, Status, Text,
+    element_count, format_shape, numbered,
 };
 use nereid_scheduler::Payload;
 
@@ -30,6 +31,7 @@ pub use self::copied::Copied;
 pub use self::scatter::Scatter;
 use self::scatter::Shares;
 pub use self::strings::{EncodedStrings, JoinedStrings};
+pub use self::tensors::{Tensors, sort_as_named};
 
 /// Why a batch was not computed, and which requests fail.
 #[derive(Debug)]
@@ -96,13 +98,15 @@ pub enum Bytes<'a> {
 /// The requests of one run.
 pub struct Batch<'a> {
     pub requests: &'a [Box<Request>],
+    /// Of the requests.
+    tensors: Tensors<'a>,
     batching: bool,
     rows: u64,
     pool: &'a Pool,
 }
 
 /// The tensors of one input, in the order of the requests.
-type Tensors<'a> = SmallVec<[&'a InputTensor; 4]>;
+type InputTensors<'a> = SmallVec<[&'a InputTensor; 4]>;
 
 /// Answers of a run, one for each request in their order, and its times. [`execute`] sets its start and end.
 pub type Computed = (Vec<Result<Response, Status>>, Execution);
@@ -119,7 +123,7 @@ pub fn execute(
     let exec_start_ns = now_ns();
     let mut requests = payload.take();
     let pool = &context.model.pool;
-    let rows = Batch::new(&requests, max_batch_size > 0, pool).rows;
+    let rows = rows_of(&requests, max_batch_size > 0);
     if rows > max_batch_size.max(1) {
         let text = format!("batch size {rows} for '{}', max allowed is {max_batch_size}", context.name);
         let status = Status::internal(text);
@@ -129,7 +133,9 @@ pub fn execute(
     while !requests.is_empty() {
         let batch = Batch::new(&requests, max_batch_size > 0, pool);
         let rows = batch.rows;
-        match run(&batch) {
+        let computed = run(&batch);
+        drop(batch);
+        match computed {
             Ok((mut answers, mut execution)) => {
                 execution.exec_start_ns = exec_start_ns;
                 execution.exec_end_ns = now_ns();
@@ -152,9 +158,15 @@ pub fn execute(
     }
 }
 
-/// The tensor of the input at `index` of the configuration.
+/// Rows of all requests; without batching, the number of requests.
+pub fn rows_of(requests: &[Box<Request>], batching: bool) -> u64 {
+    let each = requests.iter().map(|request| if batching { request.batch_size } else { 1 });
+    each.fold(0, u64::saturating_add)
+}
+
+/// The tensor of the input at `index` of the configuration. For few inputs; a [`Batch`] finds many.
 pub fn find(request: &Request, index: usize) -> Option<&InputTensor> {
-    request.inputs.iter().find(|input| input.index == index)
+    numbered(&request.inputs, index)
 }
 
 /// The shape for the model. Inputs that the server adds to requests have no separate one: they were not reshaped.
@@ -175,9 +187,14 @@ pub fn byte_size(shape: &[i64], datatype: DataType) -> Option<usize> {
 impl<'a> Batch<'a> {
     /// Blocks for joined inputs and for outputs come from `pool`.
     pub fn new(requests: &'a [Box<Request>], batching: bool, pool: &'a Pool) -> Batch<'a> {
-        let each = requests.iter().map(|request| if batching { request.batch_size } else { 1 });
-        let rows = each.fold(0, u64::saturating_add);
-        Batch { requests, batching, rows, pool }
+        let (tensors, rows) = (Tensors::new(requests), rows_of(requests, batching));
+        Batch { requests, tensors, batching, rows, pool }
+    }
+
+    /// The tensor of the input at `index` of the configuration, of each request in their order; `None` where it is
+    /// absent.
+    pub fn inputs(&self, index: usize) -> impl Iterator<Item = Option<&'a InputTensor>> + Clone {
+        self.tensors.inputs(index)
     }
 
     /// Rows of all requests; without batching, the number of requests.
@@ -202,7 +219,7 @@ impl<'a> Batch<'a> {
     }
 
     /// [`Self::joined_shape`], of tensors that have as many bytes as their shapes say.
-    fn checked(&self, input: &Input, rows: u64) -> Result<(Tensors<'a>, Shape), Failure> {
+    fn checked(&self, input: &Input, rows: u64) -> Result<(InputTensors<'a>, Shape), Failure> {
         let (tensors, shape) = self.joined_shape(input, rows)?;
         for (at, tensor) in tensors.iter().enumerate() {
             let (found, expected) = (tensor.byte_size(), byte_size(model_shape(tensor), input.datatype));
@@ -223,10 +240,10 @@ impl<'a> Batch<'a> {
     }
 
     /// The tensors of an input in the order of the requests, and the shape of them all with `rows` rows.
-    fn joined_shape(&self, input: &Input, rows: u64) -> Result<(Tensors<'a>, Shape), Failure> {
-        let mut tensors = Tensors::new();
-        for (at, request) in self.requests.iter().enumerate() {
-            let tensor = find(request, input.index)
+    fn joined_shape(&self, input: &Input, rows: u64) -> Result<(InputTensors<'a>, Shape), Failure> {
+        let mut tensors = InputTensors::new();
+        for (at, (request, tensor)) in self.requests.iter().zip(self.inputs(input.index)).enumerate() {
+            let tensor = tensor
                 .ok_or_else(|| Failure::One(at, Status::internal(format!("failed to get input '{}'", input.name))))?;
             let shape = model_shape(tensor);
             let is_batch = || i64::try_from(request.batch_size).is_ok_and(|rows| shape.first() == Some(&rows));
@@ -268,7 +285,8 @@ impl<'a> Batch<'a> {
 
     /// True if a response contains the output, or a state is updated by it.
     pub fn wants(&self, output: &Output) -> bool {
-        self.requests.iter().any(|request| is_requested(request, output) || updates_state(request, output))
+        let mut requests = self.requests.iter().enumerate();
+        requests.any(|(at, request)| self.is_requested(at, output) || updates_state(request, output))
     }
 
     /// Memory for an output of the whole batch whose size is known before the run: the client's own if one request has
@@ -276,7 +294,7 @@ impl<'a> Batch<'a> {
     pub fn allocate(&self, output: &Output, byte_size: usize) -> Result<Target, Status> {
         match self.requests {
             // A state is kept beyond the response, so it is copied from a block and not from the client's memory.
-            [only] if is_requested(only, output) && !updates_state(only, output) => {
+            [only] if self.is_requested(0, output) && !updates_state(only, output) => {
                 only.allocate_output(&output.name, byte_size)
             }
             _ => Ok(self.pool.get(byte_size)?.into()),
@@ -313,21 +331,21 @@ impl<'a> Batch<'a> {
         }
         let mut first_row = 0;
         let mut answers = Vec::with_capacity(self.requests.len());
-        for request in self.requests {
+        for (number, request) in self.requests.iter().enumerate() {
             let rows = self.batching.then_some((first_row, request.batch_size));
             first_row += request.batch_size;
             let mut parts: Parts<'_> = SmallVec::new();
             for (at, output, produced) in computed() {
-                let share = shares.take(at, output, request, self.batching)?;
+                let share = shares.take(at, output, self, number)?;
                 let share = share.or_else(|| part(&produced.shape, rows));
                 let (shape, elements) = share.ok_or_else(|| produced.missing(output, "rows"))?;
                 parts.push(Part { output, produced, shape, elements });
             }
+            let by_number = ByNumber::new(&parts);
             let mut response = Response::new(request.id.clone());
             let answer = request.outputs.iter().try_for_each(|requested| {
-                let part = parts
-                    .iter()
-                    .find(|part| part.output.index == requested.index)
+                let part = by_number
+                    .get(requested.index)
                     .ok_or_else(|| Status::internal(format!("the model has no output '{}'", requested.name)))?;
                 let output = part.output;
                 let data = part.data(|len| request.allocate_output(&output.name, len))?;
@@ -366,13 +384,14 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Whether the request at `at` names the output.
+    fn is_requested(&self, at: usize, output: &Output) -> bool {
+        self.tensors.is_requested(at, output.index)
+    }
+
     fn has_rows(&self, shape: &[i64]) -> bool {
         !self.batching || shape.first().is_some_and(|rows| u64::try_from(*rows).is_ok_and(|rows| rows >= self.rows))
     }
-}
-
-fn is_requested(request: &Request, output: &Output) -> bool {
-    request.outputs.iter().any(|requested| requested.index == output.index)
 }
 
 fn updates_state(request: &Request, output: &Output) -> bool {
@@ -387,7 +406,7 @@ fn without_size(name: &str, shape: &[i64]) -> Status {
 }
 
 /// The bytes of `tensors` in their order.
-fn pieces<'a>(tensors: &'a Tensors<'_>) -> impl Iterator<Item = &'a Slice> + Clone {
+fn pieces<'a>(tensors: &'a InputTensors<'_>) -> impl Iterator<Item = &'a Slice> + Clone {
     tensors.iter().flat_map(|tensor| &tensor.data).filter(|piece| !piece.is_empty())
 }
 
@@ -448,6 +467,12 @@ struct Part<'a> {
 }
 
 type Parts<'a> = SmallVec<[Part<'a>; 4]>;
+
+impl Numbered for Part<'_> {
+    fn number(&self) -> usize {
+        self.output.index
+    }
+}
 
 impl Part<'_> {
     /// Its bytes. Borrowed ones are copied to what `allocate` returns.

@@ -5,7 +5,7 @@ use smallvec::smallvec;
 
 use nereid_memory::{Slice, SliceReader, Target};
 use nereid_request::{
-    DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape,
+    DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape, numbered,
 };
 use nereid_wire::inference::ModelInput;
 
@@ -54,7 +54,7 @@ pub fn demand_all(inputs: &[ModelInput]) -> Result<(), Status> {
 
 /// The input at `index` of the configuration.
 pub fn input<'a>(request: &'a Request, index: usize, name: &str) -> Result<&'a InputTensor, Status> {
-    let found = request.inputs.iter().find(|input| input.index == index);
+    let found = numbered(&request.inputs, index);
     found.ok_or_else(|| Status::internal(format!("failed to get input '{name}'")))
 }
 

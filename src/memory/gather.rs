@@ -7,7 +7,9 @@ use super::{BlockMut, Pool, Slice};
 
 /// Pieces shorter than this are cheaper to copy than to carry as a gather entry of their own.
 const COPY_BELOW: usize = 1024;
+/// Memory for small writes; the first of it is less, because most of many connections at rest have sent little.
 const CHUNK: usize = 16 * 1024;
+const FIRST_CHUNK: usize = 2 * 1024;
 
 /// A queue of bytes made of owned slices, ready for a gathered send.
 #[derive(Default)]
@@ -17,6 +19,8 @@ pub struct Gather {
     sealed: VecDeque<Slice>,
     /// Small writes collect here until a large piece or a send seals them.
     open: Option<BlockMut>,
+    /// The first chunk is used up.
+    is_busy: bool,
     len: usize,
 }
 
@@ -39,8 +43,9 @@ impl Gather {
     pub fn put(&mut self, pool: &Pool, mut bytes: &[u8]) {
         self.len += bytes.len();
         while !bytes.is_empty() {
+            let is_first = !self.is_busy && bytes.len() <= FIRST_CHUNK;
             let open = self.open.get_or_insert_with(|| {
-                let mut block = pool.get_anyway(CHUNK);
+                let mut block = pool.get_anyway(if is_first { FIRST_CHUNK } else { CHUNK });
                 block.set_len(0);
                 block
             });
@@ -49,6 +54,7 @@ impl Gather {
             if !bytes.is_empty() {
                 self.seal();
                 self.open = None;
+                self.is_busy = true;
             }
         }
     }
@@ -131,6 +137,7 @@ impl Gather {
             let sealed = open.split_to(len);
             if open.spare() < 64 {
                 self.open = None;
+                self.is_busy = true;
             }
             self.append_sealed(sealed);
         }
@@ -174,10 +181,18 @@ impl Gather {
         std::iter::once(&self.front).filter(|front| !front.is_empty()).chain(&self.sealed)
     }
 
+    /// Gives back the memory that an empty one keeps for the next bytes.
+    pub fn rest(&mut self) {
+        if self.is_empty() {
+            *self = Gather::new();
+        }
+    }
+
     pub fn clear(&mut self) {
         self.front = Slice::empty();
         self.sealed.clear();
         self.open = None;
+        self.is_busy = false;
         self.len = 0;
     }
 }
@@ -191,6 +206,36 @@ impl std::fmt::Debug for Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_one_at_rest_holds_no_memory() {
+        let pool = Pool::new(1 << 20);
+        let (mut gather, mut pieces) = (Gather::new(), Vec::new());
+        gather.put(&pool, b"one");
+        gather.rest();
+        assert_eq!((gather.len(), gather.to_vec()), (3, b"one".to_vec()), "what waits stays");
+        gather.take(usize::MAX, &mut pieces);
+        pieces.clear();
+        let kept = pool.bytes_in_use();
+        gather.rest();
+        assert!(kept > 0 && pool.bytes_in_use() == 0, "{kept}, then {}", pool.bytes_in_use());
+        gather.put(&pool, b"two");
+        assert_eq!(gather.to_vec(), b"two");
+    }
+
+    #[test]
+    fn little_is_written_to_a_small_chunk() {
+        let pool = Pool::new(1 << 20);
+        let mut gather = Gather::new();
+        gather.put(&pool, &[1; 1500]);
+        let small = pool.bytes_in_use();
+        gather.put(&pool, &[2; 1500]);
+        assert!(small < CHUNK && pool.bytes_in_use() > CHUNK, "{small}, then {}", pool.bytes_in_use());
+        assert_eq!(gather.to_vec(), [[1; 1500], [2; 1500]].concat());
+        let mut large = Gather::new();
+        large.put(&pool, &[3; 3000]);
+        assert_eq!(large.io_slices().len(), 1);
+    }
 
     #[test]
     fn order_is_kept_and_large_pieces_are_not_copied() {

@@ -46,6 +46,14 @@ impl Wire {
         Wire::Grpc(Box::new(GrpcWire::new(connection, pool, ledger, pulse)))
     }
 
+    /// See [`http1::Connection::rest`].
+    fn rest(&mut self) {
+        match self {
+            Wire::Http(wire) => wire.connection.rest(),
+            Wire::Grpc(wire) => wire.connection.rest(),
+        }
+    }
+
     /// Bytes of answers that have not left for the engine.
     fn unsent(&self) -> usize {
         match self {
@@ -194,6 +202,10 @@ impl Connection {
     /// A second has passed, in which the peer may have had its turn.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> SecondOutcome {
         let moved = self.progress.end_second();
+        if self.progress.has_come_to_rest() {
+            // Most connections of a server are at rest, and there may be many.
+            self.wire.rest();
+        }
         if let Some(is_over) = self.phase.second_passed() {
             return if is_over { SecondOutcome::Close } else { SecondOutcome::Fine };
         }

@@ -193,6 +193,15 @@ impl Connection {
         &mut self.output
     }
 
+    /// Nothing has come or gone for a while: gives back the memory that is kept for what comes next.
+    pub fn rest(&mut self) {
+        self.output.rest();
+        (self.scratch, self.pieces) = (Vec::new(), Vec::new());
+        if self.turns.ready.is_empty() {
+            self.turns.ready = VecDeque::new();
+        }
+    }
+
     /// Bytes of a stream's data that are not yet in the output.
     pub fn unsent(&self, stream: StreamId) -> usize {
         self.streams.get(stream.0).map_or(0, |stream| stream.queued)

@@ -84,12 +84,12 @@ struct ModelSlot {
     operation: u64,
 }
 
-/// The entries and maps that are visible outside.
+/// What is visible outside.
 struct Visible {
-    entries: BTreeMap<ModelId, ModelEntry>,
+    models: ModelMap,
     /// Unloads of a version that are under way.
     unloading: HashMap<(ModelId, i64), usize>,
-    /// Made from `entries` when it is first read, or at every change once there are shards.
+    /// A copy of `models`, made when it is first read, or at every change once there are shards.
     map: Option<Arc<ModelMap>>,
     /// Of the groups of shards, one for the program's ports and one for each front end of an application.
     publishers: Vec<(Attachment, Publisher)>,
@@ -149,6 +149,7 @@ impl Lifecycle {
     fn with(settings: Arc<Settings>, directory: Arc<Directory>, me: Weak<Lifecycle>) -> Lifecycle {
         let residency = &settings.residency;
         let demand = || Arc::new(Demand::new(residency, settings.load_thread_count, me));
+        let models = ModelMap::new(BTreeMap::new(), settings.namespacing);
         Lifecycle {
             loader: Loader::new(Arc::clone(&settings)),
             demand: residency.on_demand.then(demand),
@@ -163,7 +164,7 @@ impl Lifecycle {
             settings,
             slots: Mutex::default(),
             visible: Mutex::new(Visible {
-                entries: BTreeMap::new(),
+                models,
                 unloading: HashMap::new(),
                 map: None,
                 publishers: Vec::new(),
@@ -193,9 +194,9 @@ impl Lifecycle {
     /// The current map of models.
     pub fn map(&self) -> Arc<ModelMap> {
         let mut visible = lock(&self.visible);
-        let Visible { entries, map, .. } = &mut *visible;
+        let Visible { models, map, .. } = &mut *visible;
         Arc::clone(map.get_or_insert_with(|| {
-            let map = self.new_map(entries);
+            let map = Arc::new(models.clone());
             self.directory.set(Some(Arc::clone(&map)));
             map
         }))
@@ -221,21 +222,19 @@ impl Lifecycle {
         lock(&self.visible).publishers.clear();
     }
 
-    fn new_map(&self, entries: &BTreeMap<ModelId, ModelEntry>) -> Arc<ModelMap> {
-        Arc::new(ModelMap::new(entries.clone(), self.settings.namespacing))
-    }
-
-    /// Changes the entries, and waits until every shard uses them.
-    fn change(&self, edit: impl FnOnce(&mut BTreeMap<ModelId, ModelEntry>)) {
+    /// Changes what is registered of a model, `None` where it is not, and waits until every shard uses it.
+    fn change(&self, id: &ModelId, edit: impl FnOnce(&mut Option<ModelEntry>)) {
         let acknowledged = {
             let mut visible = lock(&self.visible);
-            edit(&mut visible.entries);
+            if !visible.models.edit(id, edit) {
+                return;
+            }
             visible.map = None;
             if visible.publishers.is_empty() {
                 self.directory.set(None);
                 return;
             }
-            let map = self.new_map(&visible.entries);
+            let map = Arc::new(visible.models.clone());
             self.directory.set(Some(Arc::clone(&map)));
             // Under the lock: shards must get the maps in the order in which they were made.
             let acknowledged: Vec<_> = visible.publishers.iter().map(|(_, publish)| publish(&map)).collect();

@@ -1,11 +1,17 @@
 //! The models, versions and states that are served, as one immutable map that shards read.
 //!
-//! A change makes a new map; a holder of an old map finishes its work with it.
+//! A change makes a new map, which shares with the old one all that did not change; a holder of an old map finishes its
+//! work with it.
 
-use std::collections::{BTreeMap, HashMap};
+mod names;
+mod pieces;
+
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use self::names::Names;
+use self::pieces::Pieces;
 use super::generations::Generations;
 use super::index::DUPLICATE;
 use super::traffic::{Fields, Reason, Route, RuledModel, Traffic, is_label};
@@ -87,10 +93,11 @@ impl ModelEntry {
 }
 
 /// The models that a bare name refers to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum ModelsOfName {
     One {
-        id: ModelId,
+        id: Arc<ModelId>,
+        entry: Arc<ModelEntry>,
         /// The highest ready version: requests find it in one step.
         latest: Option<Arc<ServedModel>>,
         /// The rule and the ready versions, where there are both.
@@ -100,17 +107,19 @@ enum ModelsOfName {
     Many(usize),
 }
 
-/// Every registered model of the server.
-#[derive(Debug, Default)]
+/// Every registered model of the server. A copy shares what a change of either leaves as it is.
+#[derive(Debug, Clone, Default)]
 pub struct ModelMap {
-    entries: BTreeMap<ModelId, ModelEntry>,
-    names: HashMap<Box<[u8]>, ModelsOfName>,
+    entries: Pieces<Arc<ModelId>, Arc<ModelEntry>>,
+    names: Names<ModelsOfName>,
+    /// The rules of names that one model has.
+    rules: Pieces<Arc<ModelId>, Arc<RuledModel>>,
     namespacing: bool,
     routing: Routing,
 }
 
 /// What the rules of all models read of the heads of requests.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Routing {
     /// The names of headers, in lower case and each once.
     fields: Vec<Box<str>>,
@@ -151,51 +160,85 @@ pub struct Choice {
 impl ModelMap {
     /// `namespacing` is `--model-namespacing`.
     pub fn new(entries: BTreeMap<ModelId, ModelEntry>, namespacing: bool) -> ModelMap {
-        let mut names: HashMap<Box<[u8]>, ModelsOfName> = HashMap::new();
-        for (id, entry) in &entries {
-            let named = || ModelsOfName::One {
-                id: id.clone(),
-                latest: entry.ready().next_back().cloned(),
-                ruled: entry.ruled().map(Arc::new),
-            };
-            names
-                .entry(id.name.as_bytes().into())
-                .and_modify(|named| {
-                    *named = match named {
-                        ModelsOfName::One { .. } => ModelsOfName::Many(2),
-                        ModelsOfName::Many(count) => ModelsOfName::Many(*count + 1),
-                    }
-                })
-                .or_insert_with(named);
+        let mut map = ModelMap { namespacing, ..ModelMap::default() };
+        for (id, entry) in entries {
+            map.edit(&id, |present| *present = Some(entry));
         }
-        let rules = names.values().filter_map(|named| match named {
-            ModelsOfName::One { ruled, .. } => ruled.as_ref(),
-            ModelsOfName::Many(_) => None,
-        });
-        let routing = Routing::of(rules);
-        ModelMap { entries, names, namespacing, routing }
+        map
+    }
+
+    /// Changes what is registered of a model: `None` where it is not. False if it is not, as before. The time does not
+    /// grow with the models of other names, but for those with traffic rules where this one has a rule.
+    pub fn edit(&mut self, id: &ModelId, edit: impl FnOnce(&mut Option<ModelEntry>)) -> bool {
+        let mut entry = self.entries.get(id).map(|entry| ModelEntry::clone(entry));
+        let was_there = entry.is_some();
+        edit(&mut entry);
+        let is_there = entry.is_some();
+        let id = Arc::new(id.clone());
+        match entry {
+            Some(entry) => self.entries.insert(Arc::clone(&id), Arc::new(entry)),
+            None => self.entries.remove(&*id),
+        }
+        if was_there || is_there {
+            self.name_changed(&id);
+        }
+        was_there || is_there
+    }
+
+    /// Brings what the bare name of a model leads to up to date.
+    fn name_changed(&mut self, id: &Arc<ModelId>) {
+        let first = ModelId { name: id.name.clone(), namespace: String::new() };
+        let mut same = self.entries.range_from(&first).take_while(|(other, _)| other.name == id.name);
+        let (only, others) = (same.next(), same.count());
+        let (named, ruled) = match only {
+            None => (None, None),
+            Some((only, entry)) if others == 0 => {
+                let (latest, ruled) = (entry.ready().next_back().cloned(), entry.ruled().map(Arc::new));
+                let rule = ruled.clone().map(|ruled| (Arc::clone(only), ruled));
+                let (id, entry) = (Arc::clone(only), Arc::clone(entry));
+                (Some(ModelsOfName::One { id, entry, latest, ruled }), rule)
+            }
+            Some(_) => (Some(ModelsOfName::Many(others + 1)), None),
+        };
+        self.names.set(id, named);
+        let before = self.rules.range_from(&first).next().map(|(other, _)| Arc::clone(other));
+        let before = before.filter(|other| other.name == id.name);
+        if before.is_none() && ruled.is_none() {
+            return;
+        }
+        if let Some(before) = before {
+            self.rules.remove(&*before);
+        }
+        if let Some((id, ruled)) = ruled {
+            self.rules.insert(id, ruled);
+        }
+        self.routing = Routing::of(self.rules.iter().map(|(_, ruled)| ruled));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&ModelId, &ModelEntry)> {
-        self.entries.iter()
+        self.entries.iter().map(|(id, entry)| (&**id, &**entry))
+    }
+
+    /// The models of that name.
+    pub fn of_name(&self, name: &str) -> impl Iterator<Item = (&ModelId, &ModelEntry)> {
+        let first = ModelId { name: name.to_owned(), namespace: String::new() };
+        let entries = self.entries.range_from(&first).map(|(id, entry)| (&**id, &**entry));
+        entries.take_while(move |(id, _)| id.name == first.name)
     }
 
     pub fn get(&self, id: &ModelId) -> Option<&ModelEntry> {
-        self.entries.get(id)
+        self.entries.get(id).map(|entry| &**entry)
     }
 
     /// Every version that answers requests, by name, then by version.
     pub fn ready(&self) -> impl Iterator<Item = &Arc<ServedModel>> {
-        self.entries.values().flat_map(ModelEntry::ready)
+        self.entries.iter().flat_map(|(_, entry)| entry.ready())
     }
 
     fn named(&self, name: &[u8]) -> Result<(&ModelEntry, Option<&Arc<ServedModel>>), Status> {
         let shown = || String::from_utf8_lossy(name);
         match self.names.get(name) {
-            Some(ModelsOfName::One { id, latest, .. }) => match self.entries.get(id) {
-                Some(entry) => Ok((entry, latest.as_ref())),
-                None => Err(Status::internal(format!("model '{}' has no entry", shown()))),
-            },
+            Some(ModelsOfName::One { entry, latest, .. }) => Ok((entry, latest.as_ref())),
             Some(ModelsOfName::Many(count)) => Err(Status::invalid(format!(
                 "There are {count} identifiers of model '{}' in global map, model namespace must be provided to \
                  resolve ambiguity.",
@@ -351,7 +394,7 @@ impl ModelMap {
         }
         let unknown = |what: &str| Status::not_found(format!("Request for unknown model: '{}'{what}", wanted.name));
         let id = ModelId { name: wanted.name.clone(), namespace: wanted.namespace.clone() };
-        let entry = self.entries.get(&id).ok_or_else(|| unknown(" is not found"))?;
+        let entry = self.get(&id).ok_or_else(|| unknown(" is not found"))?;
         match wanted.version {
             None => entry.ready().next_back().ok_or_else(|| unknown(" has no available versions")),
             Some(version) => match entry.versions.get(&version) {
@@ -365,17 +408,18 @@ impl ModelMap {
         }
     }
 
-    /// How many references this map holds to a model.
+    /// How many references this map holds to a model, which the copies share that it was made from.
     pub(super) fn references(&self, model: &Arc<ServedModel>) -> usize {
         let is_same = |held: &Arc<ServedModel>| usize::from(Arc::ptr_eq(held, model));
-        let latest = match self.names.get(model.name.as_bytes()) {
+        let of_name = match self.names.get(model.name.as_bytes()) {
             Some(ModelsOfName::One { latest, ruled, .. }) => {
                 let ruled = ruled.iter().flat_map(|ruled| &ruled.ready).map(is_same).sum::<usize>();
                 ruled + latest.as_ref().map_or(0, is_same)
             }
             _ => 0,
         };
-        latest + self.ready().filter(|ready| Arc::ptr_eq(ready, model)).count()
+        let of_entries: usize = self.of_name(&model.name).flat_map(|(_, entry)| entry.ready()).map(is_same).sum();
+        of_name + of_entries
     }
 
     /// The ready versions of a model, ascending.
@@ -416,7 +460,7 @@ impl ModelMap {
             VersionState::Loading | VersionState::Unloading => false,
         };
         let is_registered = |entry: &&ModelEntry| entry.reason != DUPLICATE;
-        let mut registered = self.entries.values().filter(is_registered);
+        let mut registered = self.entries.iter().map(|(_, entry)| &**entry).filter(is_registered);
         registered.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
     }
 }

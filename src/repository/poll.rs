@@ -100,7 +100,7 @@ fn after_agents(
 }
 
 /// The configuration as text, for the log.
-fn shown(config: &ModelConfig) -> String {
+pub(super) fn shown(config: &ModelConfig) -> String {
     nereid_model_config::to_dynamic(config)
         .map(|message| nereid_model_config::text::print(&message))
         .unwrap_or_default()

@@ -14,7 +14,7 @@ use super::Settings;
 use super::agents::AgentModels;
 use super::composed::Composed;
 use super::models::ModelId;
-use super::poll::{Polled, honoured};
+use super::poll::{Polled, honoured, shown};
 use super::supported_gpus;
 use crate::native_backends::{NativeBackends, check_version};
 use nereid_backend::instance::{Instances, Plan, confined};
@@ -23,7 +23,7 @@ use nereid_backend::{Attributes, Backend, ExecutionPolicy, Model, ModelContext, 
 use nereid_gpu::Gpus;
 use nereid_model_config::labels::{self, Labels};
 use nereid_model_config::provenance::Provenance;
-use nereid_model_config::{ModelSpec, layout, normalize, text, to_dynamic, validate, warmup};
+use nereid_model_config::{ModelSpec, layout, normalize, validate, warmup};
 use nereid_observe::log::verbose;
 use nereid_observe::metrics::is_customizable;
 use nereid_observe::statistics::ModelStatistics;
@@ -229,9 +229,7 @@ impl Loader {
         let completed = polled.written.as_ref().map(|_| config.clone());
         let spec = Arc::new(resolve(config, &*backend, &self.settings.gpus)?);
         let provenance = provenance(polled, completed.as_ref(), &spec.config);
-        if let Ok(message) = to_dynamic(&spec.config) {
-            verbose!(1, object = %text::print(&message), "model configuration:");
-        }
+        verbose!(1, object = %shown(&spec.config), "model configuration:");
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = self.labels(&spec, directory)?;
         // Before any instance is made (contract/model_config.md section 6, row "rate limiter").

@@ -10,6 +10,7 @@ mod control;
 mod datatype;
 pub mod delivery;
 mod grant;
+mod lookup;
 mod nearness;
 mod observer;
 mod parameters;
@@ -38,6 +39,7 @@ pub use delivery::{
     local_delivery, mutants, never_wait_here, never_waits, shared,
 };
 pub use grant::{ExecutionLinks, Grant, Lender, ResourceLease};
+pub use lookup::{ByNumber, Numbered, numbered};
 pub use nearness::are_near;
 pub use nereid_memory::RefusalReason;
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::access::Access;
-use super::control::{ControlThread, RepositoryPoller};
+use super::control::{ControlThread, RepositoryPoller, Upkeep};
 use super::core::Core;
 use super::options::{ModelControl, Options};
 use super::{Failure, Libraries, drain};
@@ -213,7 +213,8 @@ impl Embedded {
             drain::unload(&core.lifecycle, core.options.exit_timeout_secs);
             Status::internal(format!("cannot start a thread: {error}"))
         };
-        let housekeeping = ControlThread::start("memory", Some(core.pool.clone())).map_err(cannot)?;
+        let upkeep = Upkeep { pool: core.pool.clone(), owns_heap: false };
+        let housekeeping = ControlThread::start("memory", Some(upkeep)).map_err(cannot)?;
         let poller = match core.options.model_control {
             ModelControl::Poll { period_secs } if !core.has_failed => {
                 Some(RepositoryPoller::start(&core.lifecycle, period_secs))

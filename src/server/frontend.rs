@@ -98,6 +98,7 @@ impl Frontend {
             options,
             placement: &placement,
             pool: core.pool.clone(),
+            owns_heap: false,
             facts: Arc::clone(&facts),
             lifecycle: Arc::clone(&core.lifecycle),
             render_metrics: {

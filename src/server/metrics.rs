@@ -15,7 +15,8 @@ use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
 use nereid_observe::exemplars::{Exemplars, ModelExemplars};
 use nereid_observe::log::{self, Logger};
 use nereid_observe::metrics::{
-    CallbackMetric, HostGauges, MetricError, MetricsConfig, ModelSample, PageFormat, Registry, process_metrics, render,
+    CallbackMetric, EngineMetrics, HostGauges, MetricError, MetricsConfig, ModelSample, PageFormat, Registry,
+    process_metrics, render,
 };
 use nereid_observe::panics::ThreadKind;
 use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
@@ -186,6 +187,7 @@ pub fn page(
             }
         }
     }
+    let has_engine = config.engine != EngineMetrics::None;
     let samples = readings.iter().map(|Reading { model, gpu_uuid, snapshot, distributions, exemplars, generation }| {
         ModelSample {
             name: &model.name,
@@ -194,7 +196,8 @@ pub fn page(
             gpu_uuid,
             tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
             snapshot,
-            running: load::running(model, snapshot.pending),
+            // No other family shows them.
+            running: if has_engine { load::running(model, snapshot.pending) } else { 0 },
             distributions: distributions.as_ref(),
             exemplars: exemplars.as_deref(),
             load_duration_secs: model.load_duration_secs,

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::Failure;
 use super::budget;
-use super::control::ControlThread;
+use super::control::{ControlThread, Upkeep};
 use super::drain::{EndReason, report_end_of_thread};
 use super::inherited::{InheritedSockets, Origin};
 use super::inspect::Inspect;
@@ -50,6 +50,8 @@ pub struct Parts<'a> {
     pub options: &'a Options,
     pub placement: &'a Placement,
     pub pool: Pool,
+    /// See [`Upkeep::owns_heap`].
+    pub owns_heap: bool,
     pub facts: Arc<Facts>,
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
@@ -141,7 +143,8 @@ impl Shards {
             checked.map_err(|error| Failure::Start(format!("--take-over: {error}")))?;
         }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let control = ControlThread::start("control", Some(parts.pool.clone())).map_err(cannot)?;
+        let upkeep = Upkeep { pool: parts.pool.clone(), owns_heap: parts.owns_heap };
+        let control = ControlThread::start("control", Some(upkeep)).map_err(cannot)?;
         // Signing for one client must not wait for another client's load of a model.
         let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;

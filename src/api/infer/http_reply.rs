@@ -62,8 +62,8 @@ pub fn write_plainly(
         }
     }
     let mut tail = SmallVec::new();
-    for output in &mut response.outputs {
-        if form.of(&output.name).0 && !form.is_shared(&output.name) {
+    for (at, output) in response.outputs.iter_mut().enumerate() {
+        if form.of(at, &output.name).0 && !form.is_shared(at, &output.name) {
             tail.extend(output.data.drain(..).filter(|piece| !piece.is_empty()));
         }
     }
@@ -95,11 +95,11 @@ fn write_json(response: &Response, model: &ServedModel, form: &AnswerForm, text:
     writer.key("outputs");
     writer.begin_array();
     let mut elements_left = STEP;
-    for output in &response.outputs {
+    for (at, output) in response.outputs.iter().enumerate() {
         writer.begin_object();
         describe(&mut writer, output);
-        match form.of(&output.name) {
-            _ if form.is_shared(&output.name) => {}
+        match form.of(at, &output.name) {
+            _ if form.is_shared(at, &output.name) => {}
             (true, _) => {
                 writer.key("parameters");
                 writer.begin_object();
@@ -211,14 +211,14 @@ impl Encoder {
     /// Writes everything of the next output but its elements.
     fn begin_output(&mut self, pool: &Pool) -> Result<(), Status> {
         let Some(output) = self.response.outputs.get(self.done) else { return Ok(()) };
-        let (binary, _) = self.form.of(&output.name);
+        let (binary, _) = self.form.of(self.done, &output.name);
         if self.done > 0 {
             self.json.put(pool, b",");
         }
         let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
         writer.begin_object();
         describe(&mut writer, output);
-        if self.form.is_shared(&output.name) {
+        if self.form.is_shared(self.done, &output.name) {
             writer.end_object();
             self.done += 1;
             return Ok(());

@@ -31,20 +31,25 @@ struct Kept {
 }
 
 /// The part of an output that is not in the key; `None`: it is in shared memory.
-fn byte_size(output: &OutputTensor, form: &AnswerForm) -> Option<usize> {
-    if form.is_shared(&output.name) { None } else { Some(output.byte_size()) }
+fn byte_size((at, output): (usize, &OutputTensor), form: &AnswerForm) -> Option<usize> {
+    if form.is_shared(at, &output.name) { None } else { Some(output.byte_size()) }
 }
 
 impl Kept {
     fn fits(&self, response: &Response, form: &AnswerForm) -> bool {
         self.key.fits(response)
-            && self.byte_sizes.iter().zip(&response.outputs).all(|(size, output)| *size == byte_size(output, form))
+            && self
+                .byte_sizes
+                .iter()
+                .zip(response.outputs.iter().enumerate())
+                .all(|(size, of)| *size == byte_size(of, form))
     }
 }
 
 /// Whether no output of the answer stands in its JSON.
 pub fn is_all_binary(response: &Response, form: &AnswerForm) -> bool {
-    response.outputs.iter().all(|output| form.of(&output.name).0 || form.is_shared(&output.name))
+    let mut outputs = response.outputs.iter().enumerate();
+    outputs.all(|(at, output)| form.of(at, &output.name).0 || form.is_shared(at, &output.name))
 }
 
 impl HttpAnswers {
@@ -72,7 +77,7 @@ impl HttpAnswers {
         // Memory is used again: a model whose shapes change comes here with each answer.
         kept.key.set(response, model);
         kept.byte_sizes.clear();
-        kept.byte_sizes.extend(response.outputs.iter().map(|output| byte_size(output, form)));
+        kept.byte_sizes.extend(response.outputs.iter().enumerate().map(|output| byte_size(output, form)));
         kept.text.clear();
         kept.text.extend_from_slice(text);
     }

@@ -3,7 +3,7 @@
 use crate::ModelContext;
 use crate::vectors::{demand, demand_all};
 use nereid_gpu::kernels::Affine;
-use nereid_request::{DataType, InputTensor, OutputTensor, Request, Shape, Status};
+use nereid_request::{ByNumber, DataType, InputTensor, OutputTensor, Request, Shape, Status};
 
 /// See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,9 +57,10 @@ fn number(context: &ModelContext, key: &str, default: f32) -> Result<f32, Status
 
 /// The pairs that a request selects: for each requested output its position, its input, and the request's entry for it.
 pub fn pairs(request: &Request) -> Result<Vec<(&InputTensor, &nereid_request::RequestedOutput)>, Status> {
+    let inputs = ByNumber::new(&request.inputs);
     let pair = |output: &'_ nereid_request::RequestedOutput| {
         let missing = || Status::invalid(format!("output '{}' has no input", output.name));
-        request.inputs.iter().find(|input| input.index == output.index).ok_or_else(missing)
+        inputs.get(output.index).ok_or_else(missing)
     };
     request.outputs.iter().map(|output| Ok((pair(output)?, output))).collect()
 }

@@ -10,7 +10,7 @@ use crate::model::Forest;
 use crate::plan::{Plan, Planned};
 use crate::settings::Task;
 use crate::treelite::TreeliteError;
-use nereid_backend::rows::{Batch, Bytes, Computed, Failure, Joined, Produced, find, model_shape};
+use nereid_backend::rows::{Batch, Bytes, Computed, Failure, Joined, Produced, find, model_shape, rows_of};
 use nereid_backend::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
 use nereid_observe::statistics::Execution;
@@ -168,7 +168,7 @@ impl Instance for FilInstance {
         let mut requests = payload.take();
         let context = self.context.clone();
         let (limit, batches) = (self.plan.max_batch_size, self.plan.max_batch_size > 0);
-        let rows = Batch::new(&requests, batches, &context.model.pool).rows();
+        let rows = rows_of(&requests, batches);
         if rows > limit.max(1) {
             let text = format!("batch size {rows} for '{}', max allowed is {limit}", context.name);
             let status = Status::internal(text);
@@ -176,7 +176,8 @@ impl Instance for FilInstance {
         }
         // Each round but the last removes one request.
         while !requests.is_empty() {
-            match self.run(&Batch::new(&requests, batches, &context.model.pool)) {
+            let computed = self.run(&Batch::new(&requests, batches, &context.model.pool));
+            match computed {
                 Ok((answers, mut execution)) => {
                     execution.exec_start_ns = exec_start_ns;
                     execution.exec_end_ns = now_ns();

@@ -224,11 +224,12 @@ fn pairs(context: &ModelContext) -> Result<Arc<[TensorPair]>, Status> {
     if inputs.len() != config.input.len() || !inputs.keys().eq(outputs.keys()) {
         return Err(Status::invalid("expected input and output indices to match"));
     }
-    inputs
-        .into_values()
-        .zip(outputs.into_values())
-        .map(|((input, optional), output)| pair(input, optional, output))
-        .collect()
+    let pairs = inputs.into_values().zip(outputs.into_values());
+    let pairs = pairs.map(|((input, optional), output)| pair(input, optional, output));
+    let mut pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+    // Every output is in one pair, so that each stands at the number of its output.
+    pairs.sort_unstable_by_key(|pair| pair.output_index);
+    Ok(pairs.into())
 }
 
 fn pair(input: Side<'_>, optional: bool, output: Side<'_>) -> Result<TensorPair, Status> {

@@ -9,8 +9,9 @@ use super::runtime::Runtime;
 use super::strings::Strings;
 use super::value::Value;
 use crate::ModelContext;
+use crate::rows::Tensors;
 use nereid_memory::Pool;
-use nereid_request::{InputTensor, Request, Shape, Status, element_count, format_shape};
+use nereid_request::{ByNumber, InputTensor, Request, Shape, Status, element_count, format_shape};
 
 /// Why a batch was not computed, and which requests fail.
 #[derive(Debug)]
@@ -35,8 +36,9 @@ impl Plan {
     /// Checks a request for consistency. The core has validated it, but a tensor of a plug-in or an ensemble may still
     /// be inconsistent, and the library would read beyond its end.
     pub fn check(&self, request: &Request) -> Result<(), Status> {
+        let inputs = ByNumber::new(&request.inputs);
         for (index, plan) in self.inputs.iter().enumerate() {
-            let Some(input) = find(request, index) else {
+            let Some(input) = inputs.get(index) else {
                 if plan.optional {
                     continue;
                 }
@@ -75,22 +77,22 @@ impl Plan {
     pub fn joined_shape(
         &self,
         index: usize,
-        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
         rows: u64,
         context: &ModelContext,
     ) -> Result<Option<Shape>, Failure> {
         let Some(plan) = self.inputs.get(index) else { return Ok(None) };
-        let given = requests.iter().filter_map(|request| find(request, index)).count();
-        let Some(first) = requests.first().and_then(|request| find(request, index)).filter(|_| given > 0) else {
+        let given = tensors.inputs(index).flatten().count();
+        let Some(first) = tensors.input(0, index).filter(|_| given > 0) else {
             return match given {
                 0 => Ok(None),
                 _ => Err(mixed(plan).into()),
             };
         };
-        if given != requests.len() {
+        if given != tensors.len() {
             return Err(mixed(plan).into());
         }
-        let tensors = || requests.iter().filter_map(|request| find(request, index));
+        let tensors = || tensors.inputs(index).flatten();
         let mut shape = Shape::from_slice(model_shape(first));
         if plan.ragged {
             // Flat, one behind the other, with any shapes.
@@ -117,12 +119,12 @@ impl Plan {
     pub fn join_strings(
         &self,
         index: usize,
-        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
         shape: &[i64],
         runtime: &'static Runtime,
         strings: &mut Strings,
     ) -> Result<BoundInput, Failure> {
-        let tensors = || requests.iter().filter_map(|request| find(request, index));
+        let tensors = || tensors.inputs(index).flatten();
         let label = self.inputs.get(index).map_or("", |plan| &plan.label);
         strings.clear();
         let total: usize = tensors().map(InputTensor::byte_size).sum();
@@ -139,14 +141,14 @@ impl Plan {
     /// Makes the inputs that describe the batch: adds a tensor to `bound` for every target, in the order of the plan.
     pub fn make_batch_inputs(
         &self,
-        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
         runtime: &'static Runtime,
         pool: &Pool,
         bound: &mut SmallVec<[BoundInput; 4]>,
     ) -> Result<(), Failure> {
         for plan in &self.batch_inputs {
             let sources: Option<Vec<&[i64]>> =
-                requests.iter().map(|request| Some(model_shape(find(request, plan.tensor.source)?))).collect();
+                tensors.inputs(plan.tensor.source).map(|source| source.map(model_shape)).collect();
             let sources = sources.ok_or_else(|| {
                 Status::internal(format!("some request has no input that '{}' could tell of", plan.tensor.label))
             })?;
@@ -179,10 +181,6 @@ impl Plan {
         })?;
         Ok(Some((shape, len)))
     }
-}
-
-pub fn find(request: &Request, index: usize) -> Option<&InputTensor> {
-    request.inputs.iter().find(|input| input.index == index)
 }
 
 /// The shape for the model. Inputs that the server adds to requests have no separate one: they were not reshaped.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::batch::{Failure, find, model_shape, too_large};
+use super::batch::{Failure, model_shape, too_large};
 use super::binding::{BoundInput, Returns, contiguous};
 use super::device_outputs::{BatchResults, Computed, DeviceOutputs, OutputPart, PartDescription, computed};
 use super::instance::is_shape_conflict;
@@ -25,6 +25,7 @@ use super::session::Session;
 use super::strings::{Content, Strings};
 use crate::device_outputs::{PartToCopy, copy_out};
 use crate::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
+use crate::rows::Tensors;
 use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_gpu::flight::Input;
@@ -132,29 +133,30 @@ impl DeviceInstance {
     /// Enqueues the copies of inputs, the run and the copies of outputs.
     fn fly(&mut self, requests: &[Box<Request>], rows: u64) -> Result<Flown, Failure> {
         let mut flight = Flight::new(&self.lanes)?;
-        let recording = self.recording(requests, rows)?;
+        let tensors = &Tensors::new(requests);
+        let recording = self.recording(requests, tensors, rows)?;
         let mut fed: Vec<(usize, Fed)> = Vec::with_capacity(self.plan.inputs.len());
         for index in 0..self.plan.inputs.len() {
-            let input = self.feed(&mut flight, index, requests, rows, recording)?;
+            let input = self.feed(&mut flight, index, tensors, rows, recording)?;
             fed.extend(input.map(|input| (index, input)));
         }
         let mut batch_inputs: SmallVec<[BoundInput; 4]> = SmallVec::new();
         let pool = &self.context.model.pool;
-        self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut batch_inputs)?;
+        self.plan.make_batch_inputs(tensors, self.session.runtime(), pool, &mut batch_inputs)?;
         // The library may read a bound tensor at once, on a stream of its own.
         flight.await_inputs()?;
         let compute_start_ns = now_ns();
-        let computed = match self.run(&mut flight, requests, &fed, &batch_inputs, (rows, recording)) {
+        let computed = match self.run(&mut flight, (requests, tensors), &fed, &batch_inputs, (rows, recording)) {
             Err(status) if !self.declares_wrongly && is_shape_conflict(&status.message) => {
                 // The model declares a fixed shape and computes another: it runs again, into the library's own memory.
                 self.declares_wrongly = true;
-                let again = self.run(&mut flight, requests, &fed, &batch_inputs, (rows, None));
+                let again = self.run(&mut flight, (requests, tensors), &fed, &batch_inputs, (rows, None));
                 self.declares_wrongly = again.is_ok();
                 again?
             }
             computed => computed?,
         };
-        let parts = self.hand_out(&mut flight, requests, computed)?;
+        let parts = self.hand_out(&mut flight, (requests, tensors), computed)?;
         flight.seal()?;
         let on_host = fed.into_iter().filter_map(|(_, input)| match input {
             Fed::Host(bound) => Some(bound),
@@ -168,30 +170,30 @@ impl DeviceInstance {
         &mut self,
         flight: &mut Flight,
         index: usize,
-        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
         rows: u64,
         recording: Option<usize>,
     ) -> Result<Option<Fed>, Failure> {
         let context = &self.context.model;
         let (Some(plan), Some(shape)) =
-            (self.plan.inputs.get(index), self.plan.joined_shape(index, requests, rows, context)?)
+            (self.plan.inputs.get(index), self.plan.joined_shape(index, tensors, rows, context)?)
         else {
             return Ok(None);
         };
         let runtime = self.session.runtime();
         let size = plan.element.datatype().byte_size();
         if size == 0 {
-            let strings = self.plan.join_strings(index, requests, &shape, runtime, &mut self.strings)?;
+            let strings = self.plan.join_strings(index, tensors, &shape, runtime, &mut self.strings)?;
             return Ok(Some(Fed::Host(strings)));
         }
-        let tensors = requests.iter().filter_map(|request| find(request, index));
+        let given = tensors.inputs(index).flatten();
         if plan.stays_on_host() {
-            let bytes = contiguous(tensors.flat_map(|tensor| tensor.data.iter()), size, &context.pool)?;
+            let bytes = contiguous(given.flat_map(|tensor| tensor.data.iter()), size, &context.pool)?;
             return Ok(Some(Fed::Host(BoundInput::over(runtime, bytes, &shape, plan.element)?)));
         }
         let policy = self.context.host_policy.name.as_bytes();
-        let mut pieces = Vec::with_capacity(requests.len());
-        for tensor in tensors {
+        let mut pieces = Vec::with_capacity(tensors.len());
+        for tensor in given {
             match tensor.on_device() {
                 Some(slice) => pieces.push(Piece::Device(slice.clone())),
                 None => {
@@ -216,22 +218,28 @@ impl DeviceInstance {
 
     /// The number of the recording for batches like this one, if it can be recorded: all of its tensors have to lie on
     /// the device, with fixed sizes, and no output may stay there.
-    fn recording(&mut self, requests: &[Box<Request>], rows: u64) -> Result<Option<usize>, Failure> {
+    fn recording(
+        &mut self,
+        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
+        rows: u64,
+    ) -> Result<Option<usize>, Failure> {
         if self.running.recordings.is_none() || self.declares_wrongly || !self.plan.batch_inputs.is_empty() {
             return Ok(None);
         }
         let context = &self.context.model;
         let mut key = RecordingKey { shapes: Vec::new(), input_lens: Vec::new(), output_lens: Vec::new() };
         for (index, plan) in self.plan.inputs.iter().enumerate() {
-            let shape = self.plan.joined_shape(index, requests, rows, context)?;
+            let shape = self.plan.joined_shape(index, tensors, rows, context)?;
             let Some(shape) = shape.filter(|_| !plan.stays_on_host()) else { return Ok(None) };
-            let tensors = requests.iter().filter_map(|request| find(request, index));
-            key.input_lens.push(tensors.map(InputTensor::byte_size).sum());
+            let given = tensors.inputs(index).flatten();
+            key.input_lens.push(given.map(InputTensor::byte_size).sum());
             key.shapes.push(shape);
         }
         for (index, plan) in self.plan.outputs.iter().enumerate() {
             let Some((_, len)) = self.plan.fixed_output(index, rows, context)? else { return Ok(None) };
-            for request in requests.iter().filter(|one| one.outputs.iter().any(|output| output.index == index)) {
+            let wanting = requests.iter().enumerate().filter(|(at, _)| tensors.is_requested(*at, index));
+            for (_, request) in wanting {
                 if matches!(request.destination_of(&plan.text, len)?, OutputDestination::OnDevice) {
                     return Ok(None);
                 }
@@ -246,7 +254,7 @@ impl DeviceInstance {
     fn run(
         &mut self,
         flight: &mut Flight,
-        requests: &[Box<Request>],
+        (requests, tensors): (&[Box<Request>], &Tensors<'_>),
         fed: &[(usize, Fed)],
         batch_inputs: &[BoundInput],
         (rows, number): (u64, Option<usize>),
@@ -283,11 +291,13 @@ impl DeviceInstance {
                 bound.push(None);
                 continue;
             };
-            let output = match (recording.and_then(|one| one.outputs.get(index)), self.target(requests, index, len)?) {
-                (Some(buffer), _) => flight.output_to(buffer),
-                (None, Some(target)) => flight.output_at(target),
-                (None, None) => flight.output(len)?,
-            };
+            let output =
+                match (recording.and_then(|one| one.outputs.get(index)), self.target((requests, tensors), index, len)?)
+                {
+                    (Some(buffer), _) => flight.output_to(buffer),
+                    (None, Some(target)) => flight.output_at(target),
+                    (None, None) => flight.output(len)?,
+                };
             let range = DeviceRange { at: flight.output_address(output), len };
             // SAFETY: the flight keeps its outputs until all of its work is complete; no other code uses them.
             unsafe { binding.device_output(&plan.name, range, &shape, plan.element) }?;
@@ -304,12 +314,12 @@ impl DeviceInstance {
     /// The client's memory on this device, if one request has all rows of an output and wants it there.
     fn target(
         &self,
-        requests: &[Box<Request>],
+        (requests, tensors): (&[Box<Request>], &Tensors<'_>),
         index: usize,
         len: usize,
     ) -> Result<Option<nereid_gpu::DeviceTarget>, Status> {
         let ([only], Some(plan)) = (requests, self.plan.outputs.get(index)) else { return Ok(None) };
-        if !only.outputs.iter().any(|output| output.index == index) {
+        if !tensors.is_requested(0, index) {
             return Ok(None);
         }
         match only.destination_of(&plan.text, len)? {
@@ -324,7 +334,7 @@ impl DeviceInstance {
     fn hand_out(
         &self,
         flight: &mut Flight,
-        requests: &[Box<Request>],
+        (requests, tensors): (&[Box<Request>], &Tensors<'_>),
         computed: SmallVec<[Computed; 4]>,
     ) -> Result<Vec<Vec<OutputPart>>, Status> {
         let mut parts: Vec<Vec<OutputPart>> =
@@ -335,10 +345,10 @@ impl DeviceInstance {
             for (number, request) in requests.iter().enumerate() {
                 let rows = self.plan.batching.then_some((first_row, request.batch_size));
                 first_row += self.plan.rows(request);
-                let is_wanted = request.outputs.iter().any(|output| output.index == index);
+                let is_wanted = tensors.is_requested(number, index);
                 let has_state = plan.is_state && request.states.is_some();
                 let scatter = plan.scatter.as_ref().map(|scatter| {
-                    let source = find(request, scatter.source).map(model_shape).unwrap_or_default();
+                    let source = tensors.input(number, scatter.source).map(model_shape).unwrap_or_default();
                     scatter.shape(plan, source)
                 });
                 let scatter = scatter.transpose()?;

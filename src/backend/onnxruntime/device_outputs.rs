@@ -111,9 +111,7 @@ impl BatchResults {
                 Err(status) => return Err((request, status)),
             }
         }
-        // In the order of the request's outputs.
-        let place = |index| request.outputs.iter().position(|output| output.index == index);
-        response.outputs.sort_by_key(|output| place(output.index));
+        crate::rows::sort_as_named(&mut response.outputs, &request);
         Ok((request, response))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::batch::{Failure, find, model_shape, too_large};
+use super::batch::{Failure, model_shape, too_large};
 use super::binding::{BoundInput, BoundOutputs, Returns, contiguous};
 use super::composite::{Converted, convert};
 use super::options::RunOptions;
@@ -15,6 +15,7 @@ use super::plan::{OutputSource, Plan};
 use super::result::ResultTensor;
 use super::session::Session;
 use super::strings::{Content, Strings};
+use crate::rows::{Tensors, sort_as_named};
 use crate::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
 use nereid_memory::{Pool, Slice};
@@ -84,17 +85,18 @@ impl OnnxInstance {
 
     fn run(&mut self, requests: &[Box<Request>], rows: u64) -> Result<(Vec<Response>, Execution), Failure> {
         let mut execution = Execution::default();
+        let tensors = &Tensors::new(requests);
         let mut bound: SmallVec<[BoundInput; 4]> = SmallVec::new();
         let mut fed: SmallVec<[usize; 4]> = SmallVec::new();
         for index in 0..self.plan.inputs.len() {
-            if let Some(input) = self.join(index, requests, rows)? {
+            if let Some(input) = self.join(index, tensors, rows)? {
                 bound.push(input);
                 fed.push(index);
             }
         }
         let pool = &self.context.model.pool;
-        self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut bound)?;
-        let mut outputs = self.bind_outputs(requests, rows, self.declares_wrongly)?;
+        self.plan.make_batch_inputs(tensors, self.session.runtime(), pool, &mut bound)?;
+        let mut outputs = self.bind_outputs(requests, tensors, rows, self.declares_wrongly)?;
         let plan = &self.plan;
         let made = bound.get(fed.len()..).unwrap_or_default().iter().map(BoundInput::value);
         let named: SmallVec<[_; 8]> = fed
@@ -112,7 +114,7 @@ impl OnnxInstance {
             && is_shape_conflict(&error.text)
         {
             // The file declares a fixed shape and computes another: once more, into the library's own memory.
-            outputs = self.bind_outputs(requests, rows, true)?;
+            outputs = self.bind_outputs(requests, tensors, rows, true)?;
             ran = self.session.run(&self.options, &named, &names, outputs.values_mut());
             declares_wrongly |= ran.is_ok();
         }
@@ -121,7 +123,7 @@ impl OnnxInstance {
         ran?;
         drop((named, names));
         let results = self.results(&mut outputs, &bound, requests)?;
-        Ok((self.hand_out(requests, &results)?, execution))
+        Ok((self.hand_out(requests, tensors, &results)?, execution))
     }
 
     /// The outputs of a run, in the order of the configuration.
@@ -151,21 +153,26 @@ impl OnnxInstance {
     }
 
     /// Makes the responses to `requests`; their states are updated after all responses are made.
-    fn hand_out(&self, requests: &[Box<Request>], results: &[ResultTensor]) -> Result<Vec<Response>, Status> {
+    fn hand_out(
+        &self,
+        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
+        results: &[ResultTensor],
+    ) -> Result<Vec<Response>, Status> {
         let mut first_row = 0;
         let mut scattered: SmallVec<[usize; 4]> = SmallVec::from_elem(0, results.len());
         let mut responses = Vec::with_capacity(requests.len());
         let mut updates = Vec::new();
-        for request in requests {
+        for (number, request) in requests.iter().enumerate() {
             let rows = self.plan.batching.then_some((first_row, request.batch_size));
             first_row += self.plan.rows(request);
             let mut response = Response::new(request.id.clone());
             for (index, (plan, result)) in self.plan.outputs.iter().zip(results).enumerate() {
-                let is_wanted = request.outputs.iter().any(|output| output.index == index);
+                let is_wanted = tensors.is_requested(number, index);
                 let states = request.states.as_ref().filter(|_| plan.is_state);
                 let (shape, data) = match (&plan.scatter, scattered.get_mut(index)) {
                     (Some(scatter), Some(from)) => {
-                        let source = find(request, scatter.source).map(model_shape).unwrap_or_default();
+                        let source = tensors.input(number, scatter.source).map(model_shape).unwrap_or_default();
                         let shape = scatter.shape(plan, source)?;
                         if !is_wanted && states.is_none() {
                             let skipped = element_count(&shape).and_then(|count| usize::try_from(count).ok());
@@ -191,9 +198,7 @@ impl OnnxInstance {
                     });
                 }
             }
-            // In the order of the request's outputs.
-            let place = |index| request.outputs.iter().position(|output| output.index == index);
-            response.outputs.sort_by_key(|output| place(output.index));
+            sort_as_named(&mut response.outputs, request);
             responses.push(response);
         }
         for (states, plan, shape, data) in updates {
@@ -203,26 +208,32 @@ impl OnnxInstance {
     }
 
     /// Input number `index` of all requests as one tensor; `None` if it is optional and absent.
-    fn join(&mut self, index: usize, requests: &[Box<Request>], rows: u64) -> Result<Option<BoundInput>, Failure> {
+    fn join(&mut self, index: usize, tensors: &Tensors<'_>, rows: u64) -> Result<Option<BoundInput>, Failure> {
         let context = &self.context.model;
         let (Some(plan), Some(shape)) =
-            (self.plan.inputs.get(index), self.plan.joined_shape(index, requests, rows, context)?)
+            (self.plan.inputs.get(index), self.plan.joined_shape(index, tensors, rows, context)?)
         else {
             return Ok(None);
         };
         let runtime = self.session.runtime();
         let alignment = plan.element.datatype().byte_size();
         if alignment == 0 {
-            return self.plan.join_strings(index, requests, &shape, runtime, &mut self.strings).map(Some);
+            return self.plan.join_strings(index, tensors, &shape, runtime, &mut self.strings).map(Some);
         }
-        let pieces = requests.iter().filter_map(|request| find(request, index)).flat_map(|tensor| tensor.data.iter());
+        let pieces = tensors.inputs(index).flatten().flat_map(|tensor| tensor.data.iter());
         let bytes = contiguous(pieces, alignment, &context.pool)?;
         Ok(Some(BoundInput::over(runtime, bytes, &shape, plan.element)?))
     }
 
     /// Memory for outputs of a fixed size: the client's memory if one request has all rows and wants them there, else a
     /// block that the requests share.
-    fn bind_outputs(&self, requests: &[Box<Request>], rows: u64, leave_open: bool) -> Result<BoundOutputs, Status> {
+    fn bind_outputs(
+        &self,
+        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
+        rows: u64,
+        leave_open: bool,
+    ) -> Result<BoundOutputs, Status> {
         let mut outputs = BoundOutputs::default();
         for (index, plan) in self.plan.computed() {
             let fixed = if leave_open { None } else { self.plan.fixed_output(index, rows, &self.context.model)? };
@@ -231,9 +242,7 @@ impl OnnxInstance {
                 continue;
             };
             let block = match requests {
-                [only] if only.outputs.iter().any(|output| output.index == index) => {
-                    only.allocate_output(&plan.text, len)?
-                }
+                [only] if tensors.is_requested(0, index) => only.allocate_output(&plan.text, len)?,
                 _ => self.context.model.pool.get(len)?.into(),
             };
             outputs.bind(self.session.runtime(), block, &shape, plan.element)?;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Batch, find, model_shape};
+use super::{Batch, model_shape};
 use nereid_memory::{Pool, Slice};
 use nereid_request::{DataType, Shape, Status, element_count, format_shape};
 use nereid_wire::inference::BatchInput;
@@ -36,7 +36,7 @@ impl BatchInputTensor {
 
     /// The tensor for the requests of a batch.
     pub fn make_for(&self, batch: &Batch<'_>) -> Result<(Shape, Slice), Status> {
-        let sources = batch.requests.iter().map(|request| Some(model_shape(find(request, self.source)?)));
+        let sources = batch.inputs(self.source).map(|source| source.map(model_shape));
         let sources: Option<SmallVec<[&[i64]; 4]>> = sources.collect();
         let missing = || Status::internal(format!("some request has no input that '{}' could describe", self.label));
         self.make(&sources.ok_or_else(missing)?, batch.batching, batch.pool)

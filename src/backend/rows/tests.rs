@@ -452,3 +452,36 @@ fn no_rows_have_no_elements_however_large_an_item_is() {
     assert_eq!(part(&shape, Some((0, 0))), Some((Shape::from_slice(&shape), 0..0)));
     assert_eq!(part(&[1, 2, 1 << 62], Some((0, 1))), None);
 }
+
+#[test]
+fn many_inputs_and_outputs_are_found_in_any_order() {
+    let rig = Rig::new();
+    let count = 40;
+    let orders: [Vec<usize>; 3] =
+        [(0..count).collect(), (0..count).rev().collect(), (0..count).map(|at| at * 7 % count).collect()];
+    for order in &orders {
+        let mut draft = rig.draft(1).batch(1);
+        for &at in order {
+            draft = draft.input(at, DataType::Fp32, &[1, 1], &[floats(&[at as f32])]);
+        }
+        // All but one are requested.
+        let wanted: Vec<usize> = order.iter().rev().copied().filter(|at| *at != 5).collect();
+        let outputs: Vec<Output> = (0..count).map(|at| output(at, DataType::Fp32)).collect();
+        let answers = rig.execute([draft.outputs(wanted.iter().copied())], 8, |batch| {
+            let of_input = |at: usize| Input { index: at, ..input(DataType::Fp32) };
+            assert_eq!(batch.inputs(count).collect::<Vec<_>>().len(), 1);
+            assert!(batch.inputs(count).all(|tensor| tensor.is_none()));
+            let mut produced = Vec::new();
+            for (at, output) in outputs.iter().enumerate() {
+                assert_eq!(batch.wants(output), at != 5, "{at} of {order:?}");
+                let joined = batch.join(&of_input(at))?;
+                produced.push(Some(Produced { shape: joined.shape, bytes: Bytes::Shared(joined.bytes) }));
+            }
+            Ok((batch.split(&outputs, &produced)?, Execution::default()))
+        });
+        let response = answers[0].1.as_ref().unwrap();
+        let made = response.outputs.iter().map(|output| (output.index, as_floats(&output.data)));
+        let expected = wanted.iter().map(|&at| (at, vec![at as f32]));
+        assert!(made.eq(expected), "{order:?}");
+    }
+}

@@ -7,9 +7,7 @@ use smallvec::SmallVec;
 use super::api::{Port, Runtime, Session, Tensor, TensorFlowError};
 use super::element::from_number;
 use super::plan::{InputPlan, Plan};
-use nereid_backend::rows::{
-    self, Batch, Bytes, Computed, Copied, EncodedStrings, Failure, Output, Produced, elements, find,
-};
+use nereid_backend::rows::{self, Batch, Bytes, Computed, Copied, EncodedStrings, Failure, Output, Produced, elements};
 use nereid_backend::{Instance, InstanceContext, Mobility};
 use nereid_clock::now_ns;
 use nereid_memory::Pool;
@@ -94,8 +92,7 @@ fn feeds(
 ) -> Result<SmallVec<[(Port, Tensor); 8]>, Failure> {
     let mut feeds = SmallVec::new();
     for input in &plan.inputs {
-        let is_given =
-            !input.is_optional || batch.requests.iter().any(|request| find(request, input.input.index).is_some());
+        let is_given = !input.is_optional || batch.inputs(input.input.index).any(|tensor| tensor.is_some());
         if is_given {
             feeds.push((input.port, feed(runtime, input, batch, pool)?));
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use nereid_backend::device_outputs::{PartToCopy, copy_out};
 use nereid_backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
-use nereid_backend::rows::{Failure, byte_size, find};
+use nereid_backend::rows::{Failure, Tensors, byte_size};
 use nereid_backend::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_gpu::flight::{Input, Output};
@@ -80,7 +80,7 @@ impl TensorRtInstance {
     }
 
     /// The shapes of all inputs of the batch, and the values of the shape tensors.
-    fn join(&self, requests: &[Box<Request>]) -> Result<Joined, Failure> {
+    fn join(&self, requests: &[Box<Request>], tensors: &Tensors<'_>) -> Result<Joined, Failure> {
         let count = self.plan.inputs.len();
         let mut joined = Joined {
             shapes: Vec::with_capacity(count),
@@ -88,10 +88,10 @@ impl TensorRtInstance {
             bytes: Vec::with_capacity(count),
         };
         for input in &self.plan.inputs {
-            let (shape, _) = self.plan.joined(input, requests).map_err(|(at, status)| Failure::One(at, status))?;
+            let (shape, _) =
+                self.plan.joined(input, requests, tensors).map_err(|(at, status)| Failure::One(at, status))?;
             joined.shapes.push(shape);
-            let first = requests.first().and_then(|request| find(request, input.index));
-            let Some(tensor) = first.filter(|_| self.contexts.is_shape_tensor(input)) else {
+            let Some(tensor) = tensors.input(0, input.index).filter(|_| self.contexts.is_shape_tensor(input)) else {
                 joined.values.push(Vec::new());
                 joined.bytes.push(None);
                 continue;
@@ -111,7 +111,8 @@ impl TensorRtInstance {
 
     /// Enqueues the copies of inputs, the execution and the copies of outputs.
     fn fly(&mut self, requests: &[Box<Request>]) -> Result<Flown, Failure> {
-        let joined = self.join(requests)?;
+        let tensors = &Tensors::new(requests);
+        let joined = self.join(requests, tensors)?;
         let chosen = self.contexts.choose(&self.plan, &joined)?;
         let recorded = match self.can_use_recorded(requests) {
             true => self.contexts.recorded(chosen, &joined, self.plan.batching),
@@ -124,7 +125,7 @@ impl TensorRtInstance {
                 fed.push(Fed::Host(bytes.clone()));
                 continue;
             }
-            let pieces = self.pieces(input.index, requests);
+            let pieces = self.pieces(input.index, tensors);
             let buffer = recorded.as_ref().and_then(|recorded| recorded.inputs.get(at));
             fed.push(Fed::Device(match buffer {
                 Some(buffer) => flight.add_input_in(buffer, &pieces)?,
@@ -144,7 +145,7 @@ impl TensorRtInstance {
             }
             None => self.enqueue(&mut flight, chosen, requests, &joined, &fed)?,
         };
-        let parts = self.hand_out(&mut flight, requests, ran)?;
+        let parts = self.hand_out(&mut flight, (requests, tensors), ran)?;
         flight.seal()?;
         let read = joined.bytes.into_iter().flatten().collect();
         Ok(Flown { flight, parts, blocks, read, compute_start_ns })
@@ -161,10 +162,10 @@ impl TensorRtInstance {
     }
 
     /// The pieces of an input of all requests.
-    fn pieces(&self, index: usize, requests: &[Box<Request>]) -> Vec<Piece> {
+    fn pieces(&self, index: usize, tensors: &Tensors<'_>) -> Vec<Piece> {
         let policy = self.context.host_policy.name.as_bytes();
-        let mut pieces = Vec::with_capacity(requests.len());
-        for tensor in requests.iter().filter_map(|request| find(request, index)) {
+        let mut pieces = Vec::with_capacity(tensors.len());
+        for tensor in tensors.inputs(index).flatten() {
             match tensor.on_device() {
                 Some(slice) => pieces.push(Piece::Device(slice.clone())),
                 None => {
@@ -242,7 +243,7 @@ impl TensorRtInstance {
     fn hand_out(
         &self,
         flight: &mut Flight,
-        requests: &[Box<Request>],
+        (requests, tensors): (&[Box<Request>], &Tensors<'_>),
         ran: Vec<Ran>,
     ) -> Result<Vec<Vec<Part>>, Status> {
         let mut parts: Vec<Vec<Part>> =
@@ -251,8 +252,8 @@ impl TensorRtInstance {
             let (made, whole): (Option<Output>, Shape) = match ran {
                 Ran::Device { output, shape } => (Some(output), shape),
                 Ran::Host { block, shape } => {
-                    for (number, request) in requests.iter().enumerate() {
-                        if request.outputs.iter().any(|wanted| wanted.index == output.index)
+                    for number in 0..requests.len() {
+                        if tensors.is_requested(number, output.index)
                             && let Some(parts) = parts.get_mut(number)
                         {
                             let shape = shape.clone();
@@ -271,7 +272,7 @@ impl TensorRtInstance {
             for (number, request) in requests.iter().enumerate() {
                 let from = first_row;
                 first_row += self.plan.rows(request);
-                let is_wanted = request.outputs.iter().any(|wanted| wanted.index == output.index);
+                let is_wanted = tensors.is_requested(number, output.index);
                 let has_state = output.is_state && request.states.is_some();
                 if !is_wanted && !has_state {
                     continue;

@@ -70,9 +70,7 @@ impl BatchResults {
                 Err(status) => return Err((request, status)),
             }
         }
-        // In the order of the request's outputs.
-        let place = |index| request.outputs.iter().position(|output| output.index == index);
-        response.outputs.sort_by_key(|output| place(output.index));
+        nereid_backend::rows::sort_as_named(&mut response.outputs, &request);
         Ok((request, response))
     }
 

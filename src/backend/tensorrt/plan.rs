@@ -1,6 +1,6 @@
 //! What is known of a model before requests come: which tensor is which, and how they are joined.
 
-use nereid_backend::rows;
+use nereid_backend::rows::{self, Tensors};
 use nereid_model_config::ModelSpec;
 use nereid_request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape};
 use nereid_wire::inference::model_config::SchedulingChoice;
@@ -86,12 +86,17 @@ impl Plan {
     }
 
     /// The shape of an input for all requests, and its bytes, which must be as many.
-    pub fn joined(&self, input: &InputPlan, requests: &[Box<Request>]) -> Result<(Shape, usize), Fault> {
+    pub fn joined(
+        &self,
+        input: &InputPlan,
+        requests: &[Box<Request>],
+        tensors: &Tensors<'_>,
+    ) -> Result<(Shape, usize), Fault> {
         let mut joined: Option<Shape> = None;
         let mut rows = 0u64;
-        for (at, request) in requests.iter().enumerate() {
+        for (at, (request, tensor)) in requests.iter().zip(tensors.inputs(input.index)).enumerate() {
             let missing = || (at, Status::internal(format!("failed to get input '{}'", input.name)));
-            let tensor = rows::find(request, input.index).ok_or_else(missing)?;
+            let tensor = tensor.ok_or_else(missing)?;
             let shape = rows::model_shape(tensor);
             let is_batch = || i64::try_from(request.batch_size).is_ok_and(|rows| shape.first() == Some(&rows));
             if self.batching && !is_batch() {

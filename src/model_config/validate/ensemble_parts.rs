@@ -183,8 +183,9 @@ fn check_tensors(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Resul
 /// Are the maps of a step about tensors that its model has, and about all that it needs?
 fn check_maps(ensemble: &str, step: &Step, part: &ModelConfig) -> Result<(), String> {
     let model = &step.model_name;
+    let known: BTreeSet<&str> = part.input.iter().map(|input| &*input.name).collect();
     for (input, tensor) in &step.input_map {
-        if !part.input.iter().any(|known| known.name == *input) {
+        if !known.contains(&**input) {
             return Err(format!(
                 "in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {input} in model \
                  {model}"
@@ -199,9 +200,10 @@ fn check_maps(ensemble: &str, step: &Step, part: &ModelConfig) -> Result<(), Str
             input.name
         ));
     }
+    let known: BTreeSet<&str> = part.output.iter().map(|output| &*output.name).collect();
     let mut tensors = BTreeSet::new();
     for (output, tensor) in &step.output_map {
-        if !part.output.iter().any(|known| known.name == *output) {
+        if !known.contains(&**output) {
             return Err(format!(
                 "in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing output {output} in \
                  model {model}"

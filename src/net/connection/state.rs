@@ -124,7 +124,12 @@ pub(crate) struct PeerProgress {
     request_number: u64,
     /// Of what is sent.
     response: Progress,
+    /// Seconds without a byte in either direction.
+    quiet_s: u32,
 }
+
+/// Seconds after which a connection is at rest: not those between the requests of one task.
+const REST_S: u32 = 2;
 
 /// Bytes of one second.
 #[derive(Debug, Default, Clone, Copy)]
@@ -148,7 +153,17 @@ impl PeerProgress {
 
     /// The bytes of the second that has passed; the next second begins.
     pub fn end_second(&mut self) -> BytesMoved {
-        std::mem::take(&mut self.second)
+        let moved = std::mem::take(&mut self.second);
+        self.quiet_s = match moved {
+            BytesMoved { received: 0, taken: 0 } => self.quiet_s.saturating_add(1),
+            _ => 0,
+        };
+        moved
+    }
+
+    /// The connection is at rest since the second that has passed.
+    pub fn has_come_to_rest(&self) -> bool {
+        self.quiet_s == REST_S
     }
 
     /// True if the peer sends the rest of a request too slowly. `half_received`: the number of that request.
@@ -182,6 +197,20 @@ impl PeerProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_comes_to_rest_once_after_seconds_without_a_byte() {
+        let mut progress = PeerProgress::default();
+        let mut rests = |received: usize, taken: usize| {
+            progress.received(received);
+            progress.taken(taken);
+            progress.end_second();
+            progress.has_come_to_rest()
+        };
+        let seconds = [(1, 0), (0, 0), (0, 1), (0, 0), (0, 0), (0, 0), (0, 0), (1, 1), (0, 0), (0, 0)];
+        let seen = seconds.map(|(received, taken)| rests(received, taken));
+        assert_eq!(seen, [false, false, false, false, true, false, false, false, false, true]);
+    }
 
     #[test]
     fn a_connection_goes_only_towards_its_end() {

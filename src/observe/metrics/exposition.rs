@@ -103,6 +103,11 @@ impl Exposition {
         Exposition { format, ..Exposition::default() }
     }
 
+    /// One that has room for so many bytes: a text that grows to megabytes is moved again and again.
+    pub fn with_capacity(format: PageFormat, bytes: usize) -> Exposition {
+        Exposition { format, text: String::with_capacity(bytes), ..Exposition::default() }
+    }
+
     /// Starts a family. It writes its heading with its first sample.
     pub fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: Kind) -> Family<'a> {
         Family { exposition: self, name, help, kind, has_sample: false }
@@ -243,8 +248,12 @@ impl Family<'_> {
             text.push_str(labels);
             text.push('}');
         }
-        // Writing to a String cannot fail.
-        let _ = write!(text, " {value}");
+        text.push(' ');
+        match value {
+            Value::Integer(value) => push_integer(text, value),
+            // Writing to a String cannot fail.
+            Value::Real(_) => _ = write!(text, "{value}"),
+        }
         if let Some(Exemplar { trace, value, at }) = exemplar {
             let (seconds, millis) = (at.as_secs(), at.subsec_millis());
             let _ = write!(text, " # {{trace_id=\"{trace}\"}} {value} {seconds}.{millis:03}");
@@ -299,6 +308,21 @@ fn canonical(number: f64) -> String {
     }
 }
 
+/// Appends a number, as `Display` does. Pages consist of them, and this takes a fraction of the time.
+fn push_integer(text: &mut String, mut value: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+        start -= 1;
+        if value == 0 {
+            break;
+        }
+    }
+    text.push_str(std::str::from_utf8(digits.get(start..).unwrap_or_default()).unwrap_or_default());
+}
+
 /// Appends `name="value"`, after a comma where something precedes it.
 pub fn push_label(labels: &mut String, name: &str, value: &str) {
     if !labels.is_empty() {
@@ -306,14 +330,19 @@ pub fn push_label(labels: &mut String, name: &str, value: &str) {
     }
     labels.push_str(name);
     labels.push_str("=\"");
-    for char in value.chars() {
-        match char {
-            '\\' => labels.push_str("\\\\"),
-            '"' => labels.push_str("\\\""),
-            '\n' => labels.push_str("\\n"),
-            char => labels.push(char),
-        }
+    // Most values have nothing to escape.
+    let mut rest = value;
+    while let Some(at) = rest.find(['\\', '"', '\n']) {
+        let (plain, special) = rest.split_at(at);
+        labels.push_str(plain);
+        labels.push_str(match special.as_bytes().first() {
+            Some(b'\\') => "\\\\",
+            Some(b'"') => "\\\"",
+            _ => "\\n",
+        });
+        rest = special.get(1..).unwrap_or_default();
     }
+    labels.push_str(rest);
     labels.push('"');
 }
 
@@ -357,6 +386,15 @@ mod tests {
         ];
         for (value, text) in expected {
             assert_eq!(value.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn integers_are_written_as_they_are_shown() {
+        for value in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX / 10, u64::MAX - 1, u64::MAX] {
+            let mut text = "x ".to_owned();
+            push_integer(&mut text, value);
+            assert_eq!(text, format!("x {value}"));
         }
     }
 

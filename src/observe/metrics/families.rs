@@ -69,7 +69,8 @@ pub fn render<'a>(
     format: PageFormat,
 ) -> String {
     let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
-    let mut exposition = Exposition::new(format);
+    let mut exposition = Exposition::with_capacity(format, models.len().saturating_mul(MODEL_BYTES));
+    let mut text = String::new();
     let [successes, others @ ..] = PER_MODEL_COUNTERS;
     write_counter(&mut exposition, &models, successes, config);
     write_failures(&mut exposition, &models, config);
@@ -105,7 +106,7 @@ pub fn render<'a>(
     let mut family = exposition.family(REFUSED, help, Kind::Counter);
     for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
         for (reason, count) in RefusalReason::OF_MODEL.into_iter().zip(model.snapshot.refused) {
-            family.sample(&labels.with_reason(reason.name()), Value::Integer(count));
+            family.sample(labels.with_reason(reason.name(), &mut text), Value::Integer(count));
         }
     }
     distributions::write(&mut exposition, &models, config);
@@ -115,6 +116,8 @@ pub fn render<'a>(
     exposition.into_text()
 }
 
+/// About what the page has of one model; memory that is reserved and not used costs nothing.
+const MODEL_BYTES: usize = 2048;
 const GENERATION: &str = "nereid_model_generation_info";
 /// Our own family: Triton does not count refused requests.
 const QUEUE_FULL: &str = "nereid_queue_full_total";
@@ -234,6 +237,7 @@ fn write_cache(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_
 /// All four reasons from the load on, at 0.
 fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)], config: &MetricsConfig) {
     let help = "Number of failed inference requests, all batch sizes";
+    let mut text = String::new();
     let mut family = exposition.family("nv_inference_request_failure", help, Kind::Counter);
     for (labels, model) in models {
         let failures = &model.snapshot.failures;
@@ -244,7 +248,7 @@ fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample
             ("OTHER", failures.other),
         ];
         for (reason, count) in reasons {
-            family.sample(&labels.with_reason(reason), counted(count, config));
+            family.sample(labels.with_reason(reason, &mut text), counted(count, config));
         }
     }
 }
@@ -297,11 +301,13 @@ impl LabelText {
         labels
     }
 
-    fn with_reason(&self, reason: &str) -> String {
-        let mut labels = self.until_model.clone();
-        push_label(&mut labels, "reason", reason);
-        push_label(&mut labels, "version", &self.version);
-        labels
+    /// Written to `text`, in place of what it has: a page has eight of these for each model.
+    fn with_reason<'t>(&self, reason: &str, text: &'t mut String) -> &'t str {
+        text.clear();
+        text.push_str(&self.until_model);
+        push_label(text, "reason", reason);
+        push_label(text, "version", &self.version);
+        text
     }
 }
 

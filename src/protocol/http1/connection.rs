@@ -92,6 +92,14 @@ impl Connection {
         }
     }
 
+    /// Nothing has come or gone for a while: gives back the memory that is kept for what comes next.
+    pub fn rest(&mut self) {
+        self.outbox.rest();
+        if self.stash.is_empty() {
+            self.stash = Stash::default();
+        }
+    }
+
     /// True if [`receive`](Connection::receive) without bytes would find a request that was kept back by a bound.
     pub fn has_input(&self) -> bool {
         self.resumable && !self.is_paused() && !self.is_stopped()

@@ -57,6 +57,15 @@ impl Outbox {
         }
     }
 
+    /// Gives back what is kept for the next answers.
+    pub fn rest(&mut self) {
+        self.output.rest();
+        (self.head, self.pieces) = (Vec::new(), Vec::new());
+        if self.exchanges.is_empty() {
+            self.exchanges = VecDeque::new();
+        }
+    }
+
     pub fn open(&mut self, version: Version, keep_alive: bool, is_head: bool) -> ExchangeId {
         let id = ExchangeId(self.first + self.exchanges.len() as u64);
         let waiting = Gather::new();

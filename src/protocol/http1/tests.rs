@@ -1,5 +1,9 @@
 //! Scripted peers: whole sessions in every split, both roles against each other, and everything a peer may do wrong.
 
+mod play;
+mod rest;
+
+use self::play::play;
 use super::*;
 use nereid_memory::{Gather, Pool};
 
@@ -63,28 +67,6 @@ fn sent(connection: &mut Connection) -> String {
     let bytes = connection.output().to_vec();
     connection.output().clear();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Feeds `input` in pieces that end at `cuts`, echoing each request's path and body at once.
-fn play(mut connection: Connection, input: &[u8], cuts: &[usize]) -> (Vec<String>, String, bool) {
-    let mut recorder = Recorder::default();
-    let mut from = 0;
-    for &to in cuts.iter().chain([&input.len()]) {
-        connection.receive(&input[from..to], &mut recorder);
-        from = to;
-        loop {
-            for (exchange, path, body) in std::mem::take(&mut recorder.requests) {
-                let text = [path.as_bytes(), b" ", &body].concat();
-                connection.respond(exchange, Response::text(&pool(), ResponseHead::new(200), &text));
-            }
-            if !connection.has_input() {
-                break;
-            }
-            connection.receive(&[], &mut recorder);
-        }
-    }
-    let output = sent(&mut connection);
-    (recorder.events, output, connection.should_close())
 }
 
 /// The status of the only answer to `input`, and whether the connection then closes.

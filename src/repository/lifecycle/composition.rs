@@ -100,24 +100,30 @@ impl Lifecycle {
     }
 
     fn check_cycle(&self, map: &ModelMap, id: &ModelId) -> Result<(), Status> {
-        // Finding a part may read its repository, so not under the lock.
-        let graph = lock(&self.graph).clone();
+        // Finding a part may read its repository, so not under the lock: each step below holds it for itself.
         let part_of = |id: &ModelId, part: &String| match self.part_id(map, &id.namespace, part) {
-            Some(part) => graph.has(&part).then_some(part),
-            None => graph.ensemble(&id.namespace, part),
+            Some(part) => lock(&self.graph).has(&part).then_some(part),
+            None => lock(&self.graph).ensemble(&id.namespace, part),
         };
-        let parts_of = |id: &ModelId| graph.parts(id).iter().filter_map(|part| part_of(id, part)).collect();
+        let parts_of = |id: &ModelId| {
+            let parts = lock(&self.graph).parts(id);
+            parts.iter().filter_map(|part| part_of(id, part)).collect()
+        };
         Ok(ensemble_cycle(id, |id| &id.name, parts_of)?)
     }
 
     /// The parts of which no version serves.
     pub(super) fn missing_parts(&self, id: &ModelId, polled: &Polled) -> Vec<String> {
+        let parts = parts_of(&polled.config);
+        if parts.is_empty() {
+            return Vec::new();
+        }
         let map = self.map();
         let is_missing = |name: &String| {
             let part = self.part_id(&map, &id.namespace, name).and_then(|part| map.get(&part));
             part.is_none_or(|entry| entry.ready().next().is_none())
         };
-        parts_of(&polled.config).into_iter().filter(is_missing).collect()
+        parts.into_iter().filter(is_missing).collect()
     }
 
     /// Loads a model and, if it is an ensemble, the models that it needs. The names of changed models are added to
@@ -225,8 +231,8 @@ impl Lifecycle {
         if slot.running.is_empty() {
             lock(&self.graph).set_problem(id, Some(status.message.clone().into_owned()));
         }
-        self.change(|entries| {
-            let entry = entries.entry(id.clone()).or_default();
+        self.change(id, |entry| {
+            let entry = entry.get_or_insert_default();
             if entry.versions.is_empty() {
                 entry.reason = status.to_string();
             }

@@ -3,7 +3,7 @@
 //! An ensemble is in the graph from the moment that its configuration is read until it is unloaded, whether it serves
 //! or not: one with a missing part is reloaded with that part.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::super::models::ModelId;
 use nereid_model_config::normalize::ENSEMBLE_PLATFORM;
@@ -11,9 +11,11 @@ use nereid_wire::inference::ModelConfig;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_ensembling::Step;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Graph {
     ensembles: BTreeMap<ModelId, Node>,
+    /// The ensembles with a step of that name; none of the sets is empty.
+    users: BTreeMap<String, BTreeSet<ModelId>>,
     /// Models that were requested by their own names.
     explicit: BTreeSet<ModelId>,
 }
@@ -29,13 +31,9 @@ pub struct Node {
 
 /// The models that the steps of an ensemble name, each once; none for any other model.
 pub fn parts_of(config: &ModelConfig) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
-    for step in steps_of(config) {
-        if !parts.contains(&step.model_name) {
-            parts.push(step.model_name.clone());
-        }
-    }
-    parts
+    let mut seen = HashSet::new();
+    let names = steps_of(config).iter().map(|step| &step.model_name);
+    names.filter(|name| seen.insert(*name)).cloned().collect()
 }
 
 /// The steps of an ensemble; none for any other model.
@@ -49,24 +47,37 @@ pub fn steps_of(config: &ModelConfig) -> &[Step] {
 impl Graph {
     /// Records the parts of a model, and returns the previous node. A model without parts is no ensemble.
     pub fn put(&mut self, id: &ModelId, parts: Vec<String>) -> Option<Node> {
-        match parts.is_empty() {
-            true => self.ensembles.remove(id),
-            false => self.ensembles.insert(id.clone(), Node { parts, problem: None }),
-        }
+        self.replace(id, (!parts.is_empty()).then_some(Node { parts, problem: None }))
     }
 
     /// Undoes a [`put`](Graph::put).
     pub fn restore(&mut self, id: &ModelId, before: Option<Node>) {
-        match before {
-            Some(node) => drop(self.ensembles.insert(id.clone(), node)),
-            None => drop(self.ensembles.remove(id)),
-        }
+        self.replace(id, before);
     }
 
     /// Removes an unloaded model.
     pub fn forget(&mut self, id: &ModelId) {
-        self.ensembles.remove(id);
+        self.replace(id, None);
         self.explicit.remove(id);
+    }
+
+    fn replace(&mut self, id: &ModelId, node: Option<Node>) -> Option<Node> {
+        let before = self.ensembles.remove(id);
+        for part in before.iter().flat_map(|before| &before.parts) {
+            if let Some(users) = self.users.get_mut(part) {
+                users.remove(id);
+                if users.is_empty() {
+                    self.users.remove(part);
+                }
+            }
+        }
+        if let Some(node) = node {
+            for part in &node.parts {
+                self.users.entry(part.clone()).or_default().insert(id.clone());
+            }
+            self.ensembles.insert(id.clone(), node);
+        }
+        before
     }
 
     pub fn parts(&self, id: &ModelId) -> Vec<String> {
@@ -102,7 +113,8 @@ impl Graph {
         if self.ensembles.contains_key(&own) {
             return Some(own);
         }
-        let mut same = self.ensembles.keys().filter(|id| id.name == name);
+        let lowest = ModelId { name: name.to_owned(), namespace: String::new() };
+        let mut same = self.ensembles.range(lowest..).map(|(id, _)| id).take_while(|id| id.name == name);
         let first = same.next()?;
         same.next().is_none().then(|| first.clone())
     }
@@ -113,11 +125,8 @@ impl Graph {
         let mut found: BTreeSet<&ModelId> = BTreeSet::new();
         let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
         while let Some(name) = names.pop() {
-            for (id, node) in &self.ensembles {
-                if node.parts.iter().any(|part| part == name) && found.insert(id) {
-                    names.push(&id.name);
-                }
-            }
+            let fresh = self.users.get(name).into_iter().flatten().filter(|id| found.insert(id));
+            names.extend(fresh.map(|id| id.name.as_str()));
         }
         let (mut ordered, mut seen) = (Vec::new(), BTreeSet::new());
         // Depth first, without recursion: an ensemble is added after all that it is made of.
@@ -132,8 +141,11 @@ impl Graph {
             }
             pending.push((id, true));
             let parts = self.ensembles.get(id).map(|node| node.parts.as_slice()).unwrap_or_default();
-            let below = found.iter().filter(|other| parts.contains(&other.name) && !seen.contains(*other));
-            pending.extend(below.map(|id| (*id, false)));
+            for part in parts {
+                let lowest = ModelId { name: part.clone(), namespace: String::new() };
+                let same = found.range::<ModelId, _>(&lowest..).take_while(|other| other.name == *part);
+                pending.extend(same.filter(|other| !seen.contains(*other)).map(|id| (*id, false)));
+            }
         }
         ordered
     }
@@ -186,6 +198,19 @@ mod tests {
         let graph = graph(&[("a", "b"), ("b", "a x"), ("self", "self")]);
         assert_eq!(dependents(&graph, "x").len(), "a b".len());
         assert_eq!(dependents(&graph, "self"), "self");
+    }
+
+    /// A part that no step names any more has no dependents, and one that is named again has.
+    #[test]
+    fn dependents_follow_the_parts() {
+        let mut graph = graph(&[("a", "x y"), ("b", "y")]);
+        let before = graph.put(&id("a"), vec!["z".to_owned()]);
+        assert_eq!([dependents(&graph, "x"), dependents(&graph, "y"), dependents(&graph, "z")], ["", "b", "a"]);
+        graph.restore(&id("a"), before);
+        assert_eq!([dependents(&graph, "x"), dependents(&graph, "z")], ["a", ""]);
+        graph.forget(&id("a"));
+        graph.forget(&id("b"));
+        assert!(graph.users.is_empty() && graph.ensembles.is_empty());
     }
 
     #[test]

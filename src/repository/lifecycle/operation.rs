@@ -157,7 +157,7 @@ impl Lifecycle {
             error!("failed to load '{}': {status}", id.name);
             self.log_next_steps(id, &source.directory, &source.polled);
             if slot.running.is_empty() {
-                self.change(|entries| entries.entry(id.clone()).or_default().reason = status.to_string());
+                self.change(id, |entry| entry.get_or_insert_default().reason = status.to_string());
             }
             return Err(status);
         }
@@ -248,7 +248,7 @@ impl Lifecycle {
     /// configuration was loaded anew.
     fn traffic(&self, id: &ModelId, polled: &Polled, keeps_config: bool) -> Result<Option<Arc<Traffic>>, Status> {
         let Some(rule) = traffic::check(&polled.config, &polled.versions)? else { return Ok(None) };
-        let present = lock(&self.visible).entries.get(id).and_then(|entry| entry.traffic.clone());
+        let present = lock(&self.visible).models.get(id).and_then(|entry| entry.traffic.clone());
         if let Some(present) = present.filter(|present| keeps_config && present.rule == rule) {
             return Ok(Some(present));
         }
@@ -336,8 +336,8 @@ impl Lifecycle {
         directory: &Directory,
         polled: &Polled,
     ) -> Result<BTreeMap<i64, RunningVersion>, Status> {
-        self.change(|entries| {
-            let entry = entries.entry(id.clone()).or_default();
+        self.change(id, |entry| {
+            let entry = entry.get_or_insert_default();
             entry.reason.clear();
             entry.is_forgotten = false;
             for &version in &plan.to_load {
@@ -393,8 +393,8 @@ impl Lifecycle {
         loaded.into_values().for_each(RunningVersion::end);
         let failed = failures.iter().map(|(version, status)| (*version, status.to_string()));
         let unloaded = unloaded.into_iter().map(|version| (version, UNLOADED.to_owned()));
-        self.change(|entries| {
-            let entry = entries.entry(id.clone()).or_default();
+        self.change(id, |entry| {
+            let entry = entry.get_or_insert_default();
             for (version, reason) in failed.chain(unloaded) {
                 if let MapEntry::Occupied(mut state) = entry.versions.entry(version)
                     && !matches!(state.get(), VersionState::Ready(_))
@@ -438,8 +438,8 @@ impl Lifecycle {
         let surplus: Vec<RunningVersion> =
             surplus.into_iter().filter_map(|version| slot.running.remove(&version)).collect();
         let generations = self.shown_generations(slot);
-        self.change(|entries| {
-            let entry = entries.entry(id.clone()).or_default();
+        self.change(id, |entry| {
+            let entry = entry.get_or_insert_default();
             entry.reason.clear();
             if let Some(old) = entry.traffic.take()
                 && traffic.as_ref().is_none_or(|new| !Arc::ptr_eq(new, &old))
@@ -470,12 +470,8 @@ impl Lifecycle {
         slot.generations.unloaded();
         lock(&self.graph).forget(id);
         if !self.take_down(id, slot) {
-            self.change(|entries| {
-                if entries.get(id).is_some_and(|entry| entry.versions.is_empty()) {
-                    // It never served, and is no longer wanted.
-                    entries.remove(id);
-                }
-            });
+            // It never served, and is no longer wanted.
+            self.change(id, |entry| drop(entry.take_if(|entry| entry.versions.is_empty())));
         }
     }
 
@@ -487,8 +483,8 @@ impl Lifecycle {
             return false;
         }
         let generations = self.shown_generations(slot);
-        self.change(|entries| {
-            let entry = entries.entry(id.clone()).or_default();
+        self.change(id, |entry| {
+            let entry = entry.get_or_insert_default();
             entry.generations = Some(Arc::clone(&generations));
             // Its metrics vanish with it.
             if let Some(old) = entry.traffic.take() {

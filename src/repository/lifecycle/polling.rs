@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::error;
 
-use super::super::models::{ModelEntry, ModelId};
+use super::super::models::ModelId;
 use super::super::overrides::Override;
 use super::super::store::{Store, TreeStamp};
 use super::super::{ControlMode, index};
@@ -73,7 +73,7 @@ impl Lifecycle {
         });
     }
 
-    /// Every model of every repository.
+    /// Every model of every repository, sorted by id.
     fn find(&self) -> Result<Vec<FoundModel>, Status> {
         let mut found: BTreeMap<ModelId, Vec<Arc<dyn Store>>> = BTreeMap::new();
         for store in self.stores().iter() {
@@ -133,9 +133,8 @@ impl Lifecycle {
                 error!("failed to poll model '{}': not unique across all model repositories", found.id.name);
                 let slot = self.slot(&found.id);
                 self.in_slot(&found.id, &slot, |slot| self.unload_slot(&found.id, slot));
-                self.change(|entries| {
-                    let entry: &mut ModelEntry = entries.entry(found.id.clone()).or_default();
-                    entry.reason = index::DUPLICATE.to_owned();
+                self.change(&found.id, |entry| {
+                    entry.get_or_insert_default().reason = index::DUPLICATE.to_owned();
                 });
                 Err(Status::internal(index::DUPLICATE))
             }
@@ -188,19 +187,14 @@ impl Lifecycle {
         // The reason of a failure is in the log already.
         let (mut changed, fresh) = self.load_all(&found, drop);
         for (id, slot) in self.slots() {
-            if found.iter().any(|found| found.id == id) {
+            // By their ids, as `find` has sorted them.
+            if found.binary_search_by(|found| found.id.cmp(&id)).is_ok() {
                 continue;
             }
             self.in_slot(&id, &slot, |slot| self.unload_slot(&id, slot));
             changed.insert(id.clone());
             lock(&self.slots).remove(&id);
-            self.change(|entries| {
-                if let Some(entry) = entries.get(&id)
-                    && entry.versions.is_empty()
-                {
-                    entries.remove(&id);
-                }
-            });
+            self.change(&id, |entry| drop(entry.take_if(|entry| entry.versions.is_empty())));
         }
         self.follow(&changed, &fresh);
     }

@@ -111,8 +111,8 @@ impl Lifecycle {
             lock(&self.graph).forget(id);
         }
         let mut is_gone = is_idle;
-        self.change(|entries| match entries.get_mut(id) {
-            Some(entry) if is_idle && entry.is_over() => drop(entries.remove(id)),
+        self.change(id, |present| match present {
+            Some(entry) if is_idle && entry.is_over() => *present = None,
             Some(entry) => {
                 entry.is_forgotten = true;
                 is_gone = false;
@@ -125,8 +125,7 @@ impl Lifecycle {
     /// No version of any model of that name serves, loads or unloads.
     pub fn is_unloaded(&self, name: &str) -> bool {
         let map = self.map();
-        let mut entries = map.iter().filter(|(id, _)| id.name == name);
-        entries.all(|(_, entry)| entry.is_over())
+        map.of_name(name).all(|(_, entry)| entry.is_over())
     }
 
     /// The folder of a model on this host; none if it is in a bucket.

@@ -308,9 +308,9 @@ impl Lifecycle {
                     seen.executed_ns = seen.executed_ns.max(executed);
                     seen.executed_ms = seen.executed_ms.max(counted.last_inference_ms);
                 }
-                // The running version, the entry and the map refer to it, and the map's name to the latest.
+                // The running version and the map refer to it, and the map's name to the latest.
                 let is_latest = latest.is_some_and(|latest| Arc::ptr_eq(latest, served));
-                let ours = 3 + usize::from(is_latest) + has_rule + served.pins.load(Ordering::SeqCst);
+                let ours = 2 + usize::from(is_latest) + has_rule + served.pins.load(Ordering::SeqCst);
                 let has_sequences =
                     matches!(served.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))
                         && served.scheduler.unfinished() > 0;

@@ -71,8 +71,8 @@ impl Lifecycle {
         };
         if is_last {
             let mut is_forgotten = false;
-            self.change(|entries| {
-                let Some(entry) = entries.get_mut(id) else { return };
+            self.change(id, |entry| {
+                let Some(entry) = entry else { return };
                 if let Some(state @ VersionState::Unloading) = entry.versions.get_mut(&version) {
                     *state = VersionState::Unavailable(UNLOADED.to_owned());
                 }
@@ -89,12 +89,12 @@ impl Lifecycle {
     }
 
     /// Versions that have requests in flight. References of requests are separated from the others: the running version
-    /// itself, the entry, and the map.
+    /// itself, and the map.
     pub fn in_flight(&self) -> Vec<InFlight> {
         let map = self.map();
         let mut found = Vec::new();
         for served in map.ready() {
-            let ours = 2 + map.references(served) + served.pins.load(Ordering::SeqCst);
+            let ours = 1 + map.references(served) + served.pins.load(Ordering::SeqCst);
             let requests = Arc::strong_count(served).saturating_sub(ours).max(served.scheduler.unfinished());
             if requests > 0 {
                 found.push(InFlight { name: served.name.clone(), version: served.version, requests });

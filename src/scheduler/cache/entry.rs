@@ -4,6 +4,7 @@
 //! The encoding for stores outside the process carries a version, and all of it is checked when it is read: anyone with
 //! access to the store can write anything.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use super::key::Key;
 use nereid_memory::{BlockMut, Slice};
 use nereid_model_config::ModelSpec;
-use nereid_request::{DataType, OutputTensor, Request, Response, Shape, Text, element_count};
+use nereid_request::{ByNumber, DataType, OutputTensor, Request, Response, Shape, Text, element_count};
 
 #[derive(Debug)]
 pub struct Entry {
@@ -57,7 +58,8 @@ impl Entry {
 
     /// Whether it answers `request`: it has all outputs that the request names.
     pub fn answers(&self, request: &Request) -> bool {
-        request.outputs.iter().all(|wanted| self.outputs.iter().any(|output| output.index == wanted.index))
+        let outputs = ByNumber::new(&self.outputs);
+        request.outputs.iter().all(|wanted| outputs.get(wanted.index).is_some())
     }
 
     /// The answer to another request with the same inputs: all outputs of the first one.
@@ -97,10 +99,10 @@ impl Entry {
         if count > OUTPUTS_MAX {
             return None;
         }
-        let mut outputs: Vec<OutputTensor> = Vec::new();
+        let (mut outputs, mut seen): (Vec<OutputTensor>, _) = (Vec::new(), HashSet::new());
         for _ in 0..count {
             let output = reader.output(spec)?;
-            if outputs.iter().any(|other| other.index == output.index) {
+            if !seen.insert(output.index) {
                 return None;
             }
             outputs.push(output);

@@ -4,7 +4,10 @@
 //! are chosen when the model is loaded.
 
 use nereid_model_config::ModelSpec;
-use nereid_request::{InputTensor, Request};
+use nereid_request::{ByNumber, InputTensor, Request, numbered};
+
+/// For so few inputs to compare, no order of all inputs of a request is worth its time.
+const SEARCHED_MAX: usize = 16;
 
 /// What has to be equal in the requests of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,7 +44,19 @@ impl Equality {
         if self.same_set && !same_inputs(a, b) {
             return false;
         }
-        self.inputs.iter().all(|&(position, is_shape_tensor)| match (find(a, position), find(b, position)) {
+        if self.inputs.is_empty() {
+            return true;
+        }
+        if self.inputs.len() <= SEARCHED_MAX {
+            return self.agree(|position| (numbered(&a.inputs, position), numbered(&b.inputs, position)));
+        }
+        let (a, b) = (ByNumber::new(&a.inputs), ByNumber::new(&b.inputs));
+        self.agree(|position| (a.get(position), b.get(position)))
+    }
+
+    /// `pair`: the tensors of two requests for the input at a position.
+    fn agree<'a>(&self, pair: impl Fn(usize) -> (Option<&'a InputTensor>, Option<&'a InputTensor>)) -> bool {
+        self.inputs.iter().all(|&(position, is_shape_tensor)| match pair(position) {
             (Some(a), Some(b)) => self.rows(a) == self.rows(b) && (!is_shape_tensor || same_bytes(a, b)),
             (None, None) => true,
             _ => false,
@@ -54,16 +69,13 @@ impl Equality {
     }
 }
 
-/// Clients mostly send inputs in the order of the configuration.
-fn find(request: &Request, position: usize) -> Option<&InputTensor> {
-    let likely = request.inputs.get(position).filter(|input| input.index == position);
-    likely.or_else(|| request.inputs.iter().find(|input| input.index == position))
-}
-
 fn same_inputs(a: &Request, b: &Request) -> bool {
     let in_order = || a.inputs.iter().zip(&b.inputs).all(|(a, b)| a.index == b.index);
-    let has = |index| b.inputs.iter().any(|input| input.index == index);
-    a.inputs.len() == b.inputs.len() && (in_order() || a.inputs.iter().all(|input| has(input.index)))
+    let are_in_b = || {
+        let b = ByNumber::new(&b.inputs);
+        a.inputs.iter().all(|input| b.get(input.index).is_some())
+    };
+    a.inputs.len() == b.inputs.len() && (in_order() || are_in_b())
 }
 
 /// Data on a device is not read: it equals nothing else.

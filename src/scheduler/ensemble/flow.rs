@@ -78,15 +78,48 @@ struct KeptValue {
     left: usize,
 }
 
+/// What joins the values of more tensors counts those that have come, where the others look at each tensor.
+const LOOKED_AT_MAX: usize = 8;
+
+#[cfg(test)]
+thread_local! {
+    /// What tests have in place of [`LOOKED_AT_MAX`], so that small graphs count as well.
+    static LOOKED_AT_MAX_OF_TEST: std::cell::Cell<usize> = const { std::cell::Cell::new(LOOKED_AT_MAX) };
+}
+
+/// Runs `test` with another [`LOOKED_AT_MAX`] for the requests that begin on this thread.
+#[cfg(test)]
+pub fn with_looked_at_max<R>(most: usize, test: impl FnOnce() -> R) -> R {
+    let before = LOOKED_AT_MAX_OF_TEST.replace(most);
+    let result = test();
+    LOOKED_AT_MAX_OF_TEST.set(before);
+    result
+}
+
+/// What joins the values of one number of several tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Reader {
+    Step(usize),
+    Response,
+}
+
 #[derive(Debug)]
 pub struct Flow {
     tensors: Vec<Arrivals>,
     kept: usize,
+    looked_at_max: usize,
+    /// Of readers of many tensors: how many of them have the value of a number.
+    joined: BTreeMap<(Reader, u64), usize>,
 }
 
 impl Flow {
     pub fn new(plan: &Plan) -> Flow {
-        Flow { tensors: plan.tensors.iter().map(|_| Arrivals::default()).collect(), kept: 0 }
+        let tensors = plan.tensors.iter().map(|_| Arrivals::default()).collect();
+        #[cfg(not(test))]
+        let looked_at_max = LOOKED_AT_MAX;
+        #[cfg(test)]
+        let looked_at_max = LOOKED_AT_MAX_OF_TEST.get();
+        Flow { tensors, kept: 0, looked_at_max, joined: BTreeMap::new() }
     }
 
     /// The number of values that wait for others.
@@ -107,21 +140,17 @@ impl Flow {
         arrivals.kept.insert(number, KeptValue { value, left });
         self.kept += 1;
         for step in route.readers(plan, tensor, number) {
-            if self.has_all(&plan.steps[step].reads, number) {
+            if self.completes(Reader::Step(step), &plan.steps[step].reads, number) {
                 let inputs = plan.steps[step].inputs.iter().map(|(_, tensor)| self.value_of(*tensor, number)).collect();
                 plan.steps[step].reads.iter().for_each(|tensor| self.let_go(*tensor, number));
                 due.push(Due::Step { step, inputs });
             }
         }
-        if is_answer {
-            let mut wanted: Vec<usize> = route.outputs.iter().map(|output| plan.outputs[*output].tensor).collect();
-            if self.has_all(&wanted, number) {
-                let values = wanted.iter().map(|tensor| self.value_of(*tensor, number)).collect();
-                wanted.sort_unstable();
-                wanted.dedup();
-                wanted.iter().for_each(|tensor| self.let_go(*tensor, number));
-                due.push(Due::Response { values });
-            }
+        if is_answer && self.completes(Reader::Response, &route.wanted, number) {
+            let outputs = route.outputs.iter().map(|output| plan.outputs[*output].tensor);
+            let values = outputs.map(|tensor| self.value_of(tensor, number)).collect();
+            route.wanted.iter().for_each(|tensor| self.let_go(*tensor, number));
+            due.push(Due::Response { values });
         }
         // A value that waits for others releases its credits: the others may come only after its writer has gone on, or
         // never. The last one to arrive keeps its credits, and so does everything that is made of them all.
@@ -131,8 +160,18 @@ impl Flow {
         }
     }
 
-    fn has_all(&self, tensors: &[usize], number: u64) -> bool {
-        tensors.iter().all(|tensor| self.tensors[*tensor].kept.contains_key(&number))
+    /// A value of that number has come that the reader joins with those of its other `tensors`: whether it is the last.
+    fn completes(&mut self, reader: Reader, tensors: &[usize], number: u64) -> bool {
+        if tensors.len() <= self.looked_at_max {
+            return tensors.iter().all(|tensor| self.tensors[*tensor].kept.contains_key(&number));
+        }
+        let count = self.joined.entry((reader, number)).or_default();
+        *count += 1;
+        let is_complete = *count >= tensors.len();
+        if is_complete {
+            self.joined.remove(&(reader, number));
+        }
+        is_complete
     }
 
     fn value_of(&self, tensor: usize, number: u64) -> Option<Value> {
@@ -157,6 +196,7 @@ impl Flow {
     /// Drops all values: none will be needed any more.
     pub fn clear(&mut self) {
         self.tensors.iter_mut().for_each(|arrivals| arrivals.kept.clear());
+        self.joined.clear();
         self.kept = 0;
     }
 }

@@ -78,6 +78,8 @@ pub struct Route {
     pub is_wanted: Vec<bool>,
     /// The requested outputs by their numbers, in the order of the request.
     pub outputs: Vec<usize>,
+    /// Their tensors, each once.
+    pub wanted: Vec<usize>,
     /// By step: it can run for the first value of its inputs only.
     runs_once: Vec<bool>,
     /// There is one response at most.
@@ -152,6 +154,9 @@ impl Plan {
         let mut is_wanted = vec![false; self.tensors.len()];
         let mut pending: Vec<usize> = outputs.iter().map(|&output| self.outputs[output].tensor).collect();
         pending.iter().for_each(|&tensor| is_wanted[tensor] = true);
+        let mut wanted = pending.clone();
+        wanted.sort_unstable();
+        wanted.dedup();
         while let Some(tensor) = pending.pop() {
             if let Some(writer) = self.tensors[tensor].writer
                 && !std::mem::replace(&mut is_needed[writer], true)
@@ -160,7 +165,7 @@ impl Plan {
             }
         }
         let runs_once = vec![true; self.steps.len()];
-        Route { is_needed, is_wanted, outputs, runs_once, answers_once: true }
+        Route { is_needed, is_wanted, outputs, wanted, runs_once, answers_once: true }
     }
 }
 

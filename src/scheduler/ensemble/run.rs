@@ -21,7 +21,7 @@ use crate::mutants::{self, Mutant};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
-    Delivery, Home, Job, OutputQuery, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times,
+    ByNumber, Delivery, Home, Job, OutputQuery, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times,
 };
 
 /// Requests to steps that one run has in flight at a time; further ones wait in the run.
@@ -245,8 +245,9 @@ impl Run {
         if state.error.is_some() {
             return;
         }
+        let inputs = ByNumber::new(&self.request.inputs);
         for (index, &tensor) in plan.inputs.iter().enumerate() {
-            let given = self.request.inputs.iter().find(|input| input.index == index);
+            let given = inputs.get(index);
             let value = given.map(|input| Value {
                 datatype: input.datatype,
                 shape: input.model_shape.clone(),

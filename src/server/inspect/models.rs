@@ -119,7 +119,7 @@ fn add_counters(members: &mut Map<String, Value>, model: &ServedModel, counters:
 
 /// The details of every version of the models with this name; null if there is none.
 pub fn detail(map: &ModelMap, name: &str, query: &InspectQuery) -> Value {
-    let named: Vec<(&ModelId, &ModelEntry)> = map.iter().filter(|(id, _)| id.name == name).collect();
+    let named: Vec<(&ModelId, &ModelEntry)> = map.of_name(name).collect();
     if named.is_empty() {
         return Value::Null;
     }

@@ -341,3 +341,51 @@ fn a_whole_answer_is_what_its_parts_would_be() {
         assert_eq!(data.len(), 1);
     }
 }
+
+#[test]
+fn a_connection_goes_on_after_a_rest() {
+    let mut script = answering(&[(setting::INITIAL_WINDOW_SIZE, 10)]);
+    script.connection.send_data(StreamId(1), &mut gather(b"0123456789abcdef"), false).unwrap();
+    // It waits for its turn.
+    script.connection.rest();
+    assert_eq!(data_of(&script.sent()), b"0123456789");
+    // It waits for the window, and half of another head has come.
+    script.connection.rest();
+    let head = request(3, true);
+    let (first, second) = head.split_at(11);
+    script.feed(first).unwrap();
+    script.connection.rest();
+    script.feed(second).unwrap();
+    let events = script.events();
+    let is_head = |event: &Event| matches!(event, Event::Headers { stream: StreamId(3), end: true, .. });
+    assert!(events.iter().any(is_head), "{events:?}");
+    script.connection.send_headers(StreamId(3), HEAD, false).unwrap();
+    script.connection.rest();
+    assert_eq!(script.sent().iter().filter(|(head, _)| head.kind == kind::HEADERS).count(), 1, "what is unsent stays");
+    script.feed(&window_update(1, 100)).unwrap();
+    script.connection.rest();
+    assert_eq!(data_of(&script.sent()), b"abcdef");
+    script.connection.rest();
+    script.connection.send_data(StreamId(1), &mut gather(b"gh"), true).unwrap();
+    script.connection.send_data(StreamId(3), &mut gather(b"ij"), true).unwrap();
+    assert_eq!(data_of(&script.sent()), b"ghij");
+    assert_eq!(script.connection.open_streams(), 0);
+}
+
+#[test]
+fn a_connection_at_rest_gives_back_what_it_keeps_for_more() {
+    let pool = pool();
+    let connection = Connection::server(Config::default(), pool.clone());
+    let mut script = Script { connection, recorder: Recorder::default() };
+    script.feed(&[PREFACE, &settings(&[])].concat()).unwrap();
+    let mut pieces = Vec::new();
+    script.connection.output().take(usize::MAX, &mut pieces);
+    assert!(!pieces.is_empty());
+    pieces.clear();
+    let held = pool.bytes_in_use();
+    script.connection.rest();
+    assert!(pool.bytes_in_use() < held, "{held}, then {}", pool.bytes_in_use());
+    script.feed(&request(1, true)).unwrap();
+    script.connection.send_headers(StreamId(1), HEAD, true).unwrap();
+    assert!(script.sent().iter().any(|(head, _)| head.kind == kind::HEADERS));
+}

@@ -58,6 +58,25 @@ fn an_entry_is_a_copy_and_answers_with_all_it_has() {
 }
 
 #[test]
+fn an_entry_of_many_outputs_answers_for_each_in_any_order() {
+    let orders: [Vec<usize>; 3] = [(0..40).collect(), (0..40).rev().collect(), (0..40).map(|at| at * 7 % 40).collect()];
+    for order in orders {
+        let mut response = Response::default();
+        response.outputs.extend(order.iter().map(|&at| output(&format!("O{at}"), at, DataType::Int32, &[0], &[])));
+        let entry = Entry::of(&response, KEY);
+        let request = |numbers: &[usize]| {
+            let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
+            let named = numbers.iter().map(|&index| RequestedOutput { name: Text::from("O"), index });
+            request.outputs.extend(named);
+            request
+        };
+        assert!(entry.answers(&request(&(0..40).collect::<Vec<_>>())), "{order:?}");
+        assert!((0..40).all(|at| entry.answers(&request(&[at]))), "{order:?}");
+        assert!(!entry.answers(&request(&[0, 40])), "{order:?}");
+    }
+}
+
+#[test]
 fn what_leaves_the_process_comes_back() {
     let entry = Entry::of(&response(), KEY);
     let bytes = entry.encode().unwrap();

@@ -95,3 +95,28 @@ fn an_optional_input_of_variable_size_counts_where_it_is_there() {
     assert!(!equality.holds(&with(3), &with(4)));
     assert!(!equality.holds(&with(3), &request(&[])));
 }
+
+#[test]
+fn many_inputs_are_compared_in_any_order_and_number() {
+    for count in [SEARCHED_MAX, SEARCHED_MAX + 1, 40] {
+        let input = |at: usize, more: &str| format!("input {{ name: 'I{at:02}' data_type: TYPE_INT32 dims: {more} }} ");
+        let one = |at: usize| input(at, "[ -1 ] optional: true");
+        let every = equality(8, &(0..count).map(one).collect::<String>());
+        // One of many is compared.
+        let fixed = |at: usize| input(at, "[ 2 ]");
+        let last = equality(8, &((0..count - 1).map(fixed).collect::<String>() + &one(count - 1)));
+        let of = |order: &[usize], other: Option<usize>| {
+            let shape = |at: usize| if other == Some(at) { &[1i64, 5][..] } else { &[1, 2][..] };
+            request(&order.iter().map(|&at| (at, shape(at), &[][..])).collect::<Vec<_>>())
+        };
+        let in_order: Vec<usize> = (0..count).collect();
+        let reversed: Vec<usize> = (0..count).rev().collect();
+        for (name, equality) in [("every", &every), ("last", &last)] {
+            assert!(equality.holds(&of(&in_order, None), &of(&reversed, None)), "{name} of {count}");
+            let differs = Some(count - 1);
+            assert!(!equality.holds(&of(&in_order, None), &of(&reversed, differs)), "{name} of {count}");
+            assert!(equality.holds(&of(&reversed, differs), &of(&in_order, differs)), "{name} of {count}");
+            assert!(!equality.holds(&of(&in_order[1..], None), &of(&reversed[1..], None)), "{name} of {count}");
+        }
+    }
+}

@@ -36,8 +36,10 @@ impl Run {
         let (sequence, is_named) = sequence_of(response, &one.sequence)?;
         let mut credits = one.credits.clone();
         credits.extend(response.credit.take().map(Arc::new));
-        let make = |(name, tensor): &(Text, usize)| {
-            let output = response.outputs.iter().find(|output| output.name == *name);
+        let make = |(at, (name, tensor)): (usize, &(Text, usize))| {
+            // The request to the step has named them in this order, and most responses keep it.
+            let likely = response.outputs.get(at).filter(|output| output.name == *name);
+            let output = likely.or_else(|| response.outputs.iter().find(|output| output.name == *name));
             if output.is_none() {
                 verbose!(1, "Composing models did not output tensor {}", plan.tensors[*tensor].name);
             }
@@ -53,7 +55,7 @@ impl Run {
             });
             (*tensor, value)
         };
-        Ok(plan.steps[one.step].outputs.iter().map(make).collect())
+        Ok(plan.steps[one.step].outputs.iter().enumerate().map(make).collect())
     }
 
     /// Sends a response of the ensemble.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
+use super::super::flow::with_looked_at_max;
 use super::*;
 use nereid_request::{CorrelationId, NeverWaits, SEQUENCE_END, SEQUENCE_START, Value as Parameter};
 
@@ -37,6 +38,106 @@ fn a_step_runs_when_all_its_inputs_are_there() {
     let seen = bench.statistics.snapshot();
     assert_eq!((seen.success.count, seen.execution_count, seen.inference_count, seen.pending), (1, 1, 1, 0));
     assert_eq!(seen.batch_stats.first().map(|batch| batch.batch_size), Some(1));
+}
+
+/// More than a step or a response looks at one by one.
+#[test]
+fn what_joins_many_tensors_waits_for_all_of_them() {
+    let count = 12;
+    let names = |kind: &str| (0..count).map(|at| format!("{kind}{at:02}")).collect::<Vec<_>>().join(" ");
+    let mut steps: Vec<String> = (0..count).map(|at| format!("p{at:02} I=X -> O=A{at:02}")).collect();
+    let joined: String = (0..count).map(|at| format!("I{at:02}=A{at:02} ")).collect();
+    steps.push(format!("join {joined}-> O=Y"));
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    let spec = ensemble("X", &format!("Y {}", names("A")), &steps, "", "");
+    let mut parts: Vec<_> = (0..count).map(|at| model(&format!("p{at:02}"), "I", "O", "")).collect();
+    parts.push(model("join", &names("I"), "O", ""));
+    let bench = Bench::new(spec, parts);
+    for key in [1, 2] {
+        let _ticket = bench.send(key, &[("X", "x")]);
+        for at in 0..count {
+            assert_eq!(bench.waiting("join"), 0, "after {at} of {count}");
+            bench.answer(&format!("p{:02}", (at * 5 + 3) % count));
+        }
+        assert_eq!((bench.waiting("join"), &*bench.answered(key)), (1, ""));
+        bench.answer("join");
+        let made: Vec<String> = (0..count).map(|at| format!("p{at:02}.O(x)")).collect();
+        let outputs: String = made.iter().enumerate().map(|(at, text)| format!(" A{at:02}={text}")).collect();
+        assert_eq!(bench.answered(key), format!("Y=join.O({}){outputs}.", made.join(",")));
+    }
+}
+
+/// What a step or a response joins may be left out, may come often or once, may fail, and may have other readers.
+#[test]
+fn what_is_counted_joins_as_what_is_looked_at() {
+    with_looked_at_max(1, || {
+        a_step_runs_when_all_its_inputs_are_there();
+        optional_inputs_may_stay_absent_and_outputs_too();
+        one_tensor_goes_to_two_inputs_of_a_step();
+        decoupled_steps_run_those_behind_them_for_each_response();
+        what_comes_once_joins_the_first_response_only();
+        an_ensemble_that_must_answer_says_if_it_cannot();
+        the_first_error_is_sent_when_all_begun_steps_have_ended();
+        joins_that_no_requested_output_needs_are_not_made();
+        responses_of_decoupled_steps_are_joined_by_their_numbers();
+    });
+}
+
+#[test]
+fn joins_that_no_requested_output_needs_are_not_made() {
+    let steps = ["p I=X -> O=A", "q I=X -> O=B", "join I=A J=B -> O=Y"];
+    let spec = ensemble("X", "Y A B", &steps, "", "");
+    let one = |name: &str| model(name, "I", "O", "");
+    let bench = Bench::new(spec, vec![one("p"), one("q"), model("join", "I J", "O", "")]);
+    for (key, wanted) in [(1, "B A"), (2, "Y"), (3, "A"), (4, "A Y B")] {
+        let mut request = request_to(&bench.spec, &bench.client, key, &[("X", "x")]);
+        for output in wanted.split(' ') {
+            crate::validate::add_output(&mut request, Text::from(output)).unwrap();
+        }
+        let _ticket = bench.hand_in(request);
+        for part in ["q", "p"].into_iter().filter(|part| bench.waiting(part) > 0) {
+            assert_eq!((bench.waiting("join"), bench.answered(key).as_str()), (0, ""), "{wanted}");
+            bench.answer(part);
+        }
+        assert_eq!(bench.waiting("join"), usize::from(wanted.contains('Y')), "{wanted}");
+        if wanted.contains('Y') {
+            bench.answer("join");
+        }
+        let text = |output| match output {
+            "A" => "A=p.O(x)",
+            "B" => "B=q.O(x)",
+            _ => "Y=join.O(p.O(x),q.O(x))",
+        };
+        let expected = wanted.split(' ').map(text).collect::<Vec<_>>().join(" ");
+        assert_eq!(bench.answered(key), expected + ".", "{wanted}");
+    }
+}
+
+#[test]
+fn responses_of_decoupled_steps_are_joined_by_their_numbers() {
+    let steps = ["c I=X -> O=A", "d I=X -> O=B", "join I=A J=B -> O=Y"];
+    let spec = ensemble("X", "Y A B", &steps, DECOUPLED, "");
+    let bench =
+        Bench::new(spec, vec![decoupled("c", "I", "O"), decoupled("d", "I", "O"), model("join", "I J", "O", "")]);
+    let _ticket = bench.send(1, &[("X", "x")]);
+    let requests = ["c", "d"].map(|name| (bench.part(name), bench.part(name).take().unwrap()));
+    let send = |at: usize, mark: &str| {
+        let (part, request): &(Arc<Part>, Box<Request>) = &requests[at];
+        request.responses().send(response_of(part, request, mark), false);
+        bench.client.work_all();
+    };
+    // One is ahead by two, then the other by one.
+    for (at, mark, joined) in [(0, "#0", 0), (0, "#1", 0), (1, "#0", 1), (1, "#1", 2), (1, "#2", 2), (0, "#2", 3)] {
+        send(at, mark);
+        assert_eq!(bench.waiting("join"), joined, "{at} {mark}");
+    }
+    for (_, request) in &requests {
+        request.responses().send_end();
+    }
+    bench.client.work_all();
+    (0..3).for_each(|_| bench.answer("join"));
+    let one = |number| format!("Y=join.O(c.O#{number}(x),d.O#{number}(x)) A=c.O#{number}(x) B=d.O#{number}(x)");
+    assert_eq!(bench.answered(1), [0, 1, 2].map(one).join("; ") + ".");
 }
 
 #[test]

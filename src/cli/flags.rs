@@ -8,6 +8,7 @@ mod clouds;
 mod deprecated;
 mod grpc;
 mod http;
+mod ipc;
 mod memory;
 mod metrics;
 mod openai;
@@ -77,6 +78,7 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
         own::FLAGS,
         residency::FLAGS,
         record::FLAGS,
+        ipc::FLAGS,
         openai::FLAGS,
     ];
     GROUPS.iter().flat_map(|group| group.iter())

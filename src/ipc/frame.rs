@@ -192,7 +192,8 @@ pub mod encode {
         head
     }
 
-    /// The payload that ends a call with a status, of `most` bytes at most: the text is cut, then trailers are left out.
+    /// The payload that ends a call with a status, of `most` bytes at most: the text is cut, then trailers are left
+    /// out.
     pub fn status<'a>(
         call: u32,
         code: u32,

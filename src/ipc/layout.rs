@@ -126,7 +126,8 @@ impl Layout {
         let pair = |at: usize| (usize::try_from(word(at)).ok()).zip(usize::try_from(word(at + 8)).ok());
         let is_inside = |(at, len): (usize, usize)| at.checked_add(len).is_some_and(|end| end <= segment.len());
         let part = |at: usize| pair(at).filter(|part| is_inside(*part)).ok_or(LayoutError::Parts);
-        let ring = |at: usize| part(at).and_then(|ring| ring.1.is_power_of_two().then_some(ring).ok_or(LayoutError::Parts));
+        let ring =
+            |at: usize| part(at).and_then(|ring| ring.1.is_power_of_two().then_some(ring).ok_or(LayoutError::Parts));
         let name = head.get(at::NAME..at::NAME + half(at::NAME_BYTES) as usize).ok_or(LayoutError::Parts)?;
         Ok(Layout {
             size: segment.len(),

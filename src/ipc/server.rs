@@ -175,7 +175,11 @@ mod tests {
     #[test]
     fn it_sleeps_only_where_nothing_is_to_do() {
         let (mut end, mut client, mut reader) = end();
-        assert_eq!(server_bell(&end.segment).load(std::sync::atomic::Ordering::Relaxed), bell::FRAMES, "asleep at first");
+        assert_eq!(
+            server_bell(&end.segment).load(std::sync::atomic::Ordering::Relaxed),
+            bell::FRAMES,
+            "asleep at first"
+        );
         assert!(end.park(false) && bell::is_due(server_bell(&end.segment), bell::FRAMES));
         assert!(client.push(from_client::DATA, &encode::data(3, true)).unwrap());
         assert!(!end.park(false) && !bell::is_due(server_bell(&end.segment), bell::FRAMES), "it is awake");
@@ -202,7 +206,8 @@ mod tests {
         assert!(end.is_bell_due() && !end.is_bell_due(), "once");
     }
 
-    /// A client that writes random words anywhere: frames are read or refused, and nothing is written outside the rings.
+    /// A client that writes random words anywhere: frames are read or refused, and nothing is written outside the
+    /// rings.
     #[test]
     fn a_client_that_writes_anything_is_refused() {
         let mut random = 0x9e37_79b9_7f4a_7c15u64;

@@ -17,6 +17,7 @@ use nereid_shard::{LoadGuard, TimerKey};
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
+use super::ipc::IpcWire;
 use super::keepalive::Pulse;
 use super::sent_callbacks::SentCallbacks;
 use super::timeouts::{LINGER_S, PartialSend, PieceLists};
@@ -35,6 +36,7 @@ const COUNTED_FROM: usize = 64 * 1024;
 pub(super) enum Wire {
     Http(Box<HttpWire>),
     Grpc(Box<GrpcWire>),
+    Ipc(Box<IpcWire>),
 }
 
 impl Wire {
@@ -51,6 +53,7 @@ impl Wire {
         match self {
             Wire::Http(wire) => wire.connection.unsent(),
             Wire::Grpc(wire) => wire.connection.unsent_total(),
+            Wire::Ipc(wire) => wire.unsent(),
         }
     }
 
@@ -58,6 +61,8 @@ impl Wire {
         match self {
             Wire::Http(wire) => wire.connection.output().len(),
             Wire::Grpc(wire) => wire.connection.output().len(),
+            // Answers are in the ring when they leave here.
+            Wire::Ipc(_) => 0,
         }
     }
 
@@ -66,6 +71,7 @@ impl Wire {
         let output = match self {
             Wire::Http(wire) => wire.connection.output(),
             Wire::Grpc(wire) => wire.connection.output(),
+            Wire::Ipc(wire) => return wire.take_bell(pieces),
         };
         output.take(PIECES_MAX, pieces);
         if let Wire::Grpc(wire) = self {
@@ -86,6 +92,7 @@ impl Wire {
                 let len = wire.connection.output().len();
                 (wire.connection.unsent(id) == 0).then_some(len)
             }
+            (Wire::Ipc(wire), CallAddress::Grpc(id)) => (wire.unsent_of(id) == 0).then_some(0),
             _ => Some(0),
         }
     }
@@ -175,6 +182,13 @@ impl Connection {
         if self.phase == ClosePhase::Broken {
             return false;
         }
+        if let Wire::Ipc(wire) = &mut self.wire {
+            return wire.copy_foreign(pool).unwrap_or_else(|_| {
+                // As below.
+                self.phase.fail();
+                false
+            });
+        }
         let mut outcome = match &mut self.tls {
             None => Ok(false),
             Some(tls) => tls.copy_backlog(pool),
@@ -209,6 +223,10 @@ impl Connection {
         let (mut owes, number, late_streams) = match &mut self.wire {
             Wire::Http(wire) => (wire.connection.is_receiving(), wire.requests, false),
             Wire::Grpc(wire) => wire.second_passed(limits),
+            Wire::Ipc(wire) => match wire.second_passed(limits) {
+                (true, _) => return SecondOutcome::Close,
+                (false, late_calls) => (false, 0, late_calls),
+            },
         };
         owes |= self.tls.as_ref().is_some_and(|tls| tls.is_half_received());
         if self.progress.is_request_late(owes.then_some(number), limits, moved) {
@@ -231,8 +249,10 @@ impl Connection {
 
     /// Ends the calls whose requests come too slowly, or whose answers are taken too slowly.
     pub fn end_late_streams<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.end_late_streams(key, shared);
+        match &mut self.wire {
+            Wire::Http(_) => {}
+            Wire::Grpc(wire) => wire.end_late_streams(key, shared),
+            Wire::Ipc(wire) => wire.end_late_calls(shared),
         }
     }
 
@@ -241,6 +261,7 @@ impl Connection {
         match &self.wire {
             Wire::Http(_) => 1,
             Wire::Grpc(wire) => 1 + wire.streams_len(),
+            Wire::Ipc(wire) => 1 + wire.calls_len(),
         }
     }
 
@@ -249,6 +270,7 @@ impl Connection {
         match &self.wire {
             Wire::Http(wire) => wire.requests > 0,
             Wire::Grpc(wire) => wire.streams_len() > 0,
+            Wire::Ipc(wire) => wire.calls_len() > 0,
         }
     }
 
@@ -264,6 +286,8 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.receive(key, bytes, shared),
             Wire::Grpc(wire) => wire.receive(key, bytes, shared),
+            // The client has rung.
+            Wire::Ipc(wire) => drop(wire.take_frames(key, shared)),
         }
     }
 
@@ -272,6 +296,7 @@ impl Connection {
         let (block, at, len) = match &mut self.wire {
             Wire::Http(wire) => wire.take_direct(),
             Wire::Grpc(wire) => wire.take_direct(),
+            Wire::Ipc(_) => None,
         }?;
         let at = if mutants::is(Mutant::DirectMisplaced) { 0 } else { at };
         Some((block, at, len.min(RECEIVED_AT_ONCE)))
@@ -289,6 +314,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.direct_received(key, block, at, n, shared),
             Wire::Grpc(wire) => wire.direct_received(key, block, n, shared),
+            Wire::Ipc(_) => {}
         }
     }
 
@@ -298,7 +324,7 @@ impl Connection {
         shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
-            Wire::Grpc(_) => {}
+            Wire::Grpc(_) | Wire::Ipc(_) => {}
         }
         self.abandon(shared);
     }
@@ -308,6 +334,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.abandon(shared),
             Wire::Grpc(wire) => wire.abandon(shared),
+            Wire::Ipc(wire) => wire.abandon(shared),
         }
     }
 
@@ -319,6 +346,7 @@ impl Connection {
             (Wire::Grpc(wire), CallAddress::Grpc(stream), Reply::Grpc(reply)) => {
                 wire.reply(call, stream, reply, shared)
             }
+            (Wire::Ipc(wire), CallAddress::Grpc(stream), Reply::Grpc(reply)) => wire.reply(call, stream, reply, shared),
             (_, at, Reply::SentCallback(callback)) => self.sent_callbacks.add(at, callback),
             // A service answers a call in the protocol that it came in.
             _ => {}
@@ -347,6 +375,9 @@ impl Connection {
                 let taken = before.saturating_sub(self.wire.output_len());
                 let wire = &mut self.wire;
                 self.sent_callbacks.leave(taken, |at| wire.behind(at));
+                if matches!(self.wire, Wire::Ipc(_)) {
+                    self.sent_callbacks.sent();
+                }
             }
         }
         if let Wire::Http(wire) = &mut self.wire {
@@ -360,8 +391,11 @@ impl Connection {
         self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.queue_close_notify())
     }
 
-    /// Memory that is not ours waits for its turn to be encrypted.
+    /// Memory that is not ours waits for its turn to be encrypted, or for room in a ring.
     pub fn holds_foreign(&self) -> bool {
+        if let Wire::Ipc(wire) = &self.wire {
+            return wire.holds_foreign();
+        }
         self.tls.as_ref().is_some_and(|tls| tls.holds_foreign())
     }
 
@@ -370,6 +404,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.report_unsent(shared),
             Wire::Grpc(wire) => wire.report_unsent(shared),
+            Wire::Ipc(wire) => wire.report_unsent(shared),
         }
     }
 
@@ -378,13 +413,14 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.report_waits(shared),
             Wire::Grpc(wire) => wire.report_waits(shared),
+            Wire::Ipc(wire) => wire.report_waits(shared),
         }
     }
 
     pub fn has_input(&self) -> bool {
         match &self.wire {
             Wire::Http(wire) => wire.connection.has_input(),
-            Wire::Grpc(_) => false,
+            Wire::Grpc(_) | Wire::Ipc(_) => false,
         }
     }
 
@@ -396,6 +432,8 @@ impl Connection {
             Wire::Http(wire) => wire.wants_read(),
             // Always: the frames that open the windows for answers have to be read.
             Wire::Grpc(wire) => !wire.failed,
+            // Always: its bytes are the bell, its end is that of the client.
+            Wire::Ipc(wire) => !wire.failed,
         }
     }
 
@@ -430,13 +468,16 @@ impl Connection {
             || match &self.wire {
                 Wire::Http(wire) => wire.connection.should_close(),
                 Wire::Grpc(wire) => wire.failed || wire.connection.is_drained(),
+                Wire::Ipc(wire) => wire.should_close(),
             }
     }
 
     /// Ends a call whose deadline has passed.
     pub fn expired<S: Service>(&mut self, call: CallKey, stream: StreamId, shared: &mut ShardContext<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.expired(call, stream, shared);
+        match &mut self.wire {
+            Wire::Http(_) => {}
+            Wire::Grpc(wire) => wire.expired(call, stream, shared),
+            Wire::Ipc(wire) => wire.expired(call, stream, shared),
         }
     }
 
@@ -445,6 +486,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(_) => Vec::new(),
             Wire::Grpc(wire) => std::mem::take(&mut wire.deadlines),
+            Wire::Ipc(wire) => std::mem::take(&mut wire.deadlines),
         }
     }
 
@@ -459,6 +501,7 @@ impl Connection {
         match &self.wire {
             Wire::Http(wire) => !wire.connection.is_idle(),
             Wire::Grpc(wire) => wire.has_unary_calls() || wire.connection.unsent_total() > 0,
+            Wire::Ipc(wire) => wire.is_busy(),
         }
     }
 
@@ -469,6 +512,7 @@ impl Connection {
             Wire::Http(wire) => wire.connection.close_after_next_response(),
             Wire::Grpc(wire) if wire.connection.is_established() => wire.drain(""),
             Wire::Grpc(_) => {}
+            Wire::Ipc(wire) => wire.leave(),
         }
     }
 
@@ -482,6 +526,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.fail_unanswered(shared),
             Wire::Grpc(wire) => wire.fail_unanswered(shared),
+            Wire::Ipc(wire) => wire.fail_unanswered(shared),
         }
     }
 
@@ -494,6 +539,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.connection.close_after_responses(),
             Wire::Grpc(wire) => wire.drain(""),
+            Wire::Ipc(wire) => wire.drain(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A side that is about to sleep writes the events that it waits for, then checks for work again. The other side makes
 //! its event visible, then reads the word, and rings if the event is wanted. Both put a sequentially consistent fence
-//! between their write and their read, as in [`Sleeper`](super::Sleeper), so that no wake-up is lost. The other side may
-//! be a process that writes anything: a wrong word leads to a bell too many or too few, to nothing else.
+//! between their write and their read, as in [`Sleeper`](super::Sleeper), so that no wake-up is lost. The other side
+//! may be a process that writes anything: a wrong word leads to a bell too many or too few, to nothing else.
 
 use super::sync::{AtomicU64, Ordering, fence};
 

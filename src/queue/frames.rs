@@ -251,7 +251,8 @@ mod tests {
     fn a_payload_in_parts_is_one_frame_and_goes_no_further() {
         let (memory, mut producer, mut consumer) = stream(64);
         assert!(producer.has_room(24).unwrap() && !producer.has_room(25).unwrap(), "the largest payload has 24 bytes");
-        let filled = producer.push_with(9, 5, |place| [&b"ab"[..], b"", b"cdefgh"].iter().for_each(|part| place.write(part)));
+        let filled =
+            producer.push_with(9, 5, |place| [&b"ab"[..], b"", b"cdefgh"].iter().for_each(|part| place.write(part)));
         assert!(filled.unwrap() && memory.bytes.borrow()[HEAD + 5..16] == [0; 3], "nothing behind the payload");
         let mut payload = Vec::new();
         assert_eq!((consumer.pop(&mut payload), &payload[..]), (Ok(Some(9)), &b"abcde"[..]));

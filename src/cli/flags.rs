@@ -65,7 +65,7 @@ impl Flag {
 
 /// The flags in the order of the usage text.
 pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
-    static GROUPS: [&[Flag]; 13] = [
+    static GROUPS: [&[Flag]; 14] = [
         server::FLAGS,
         repository::FLAGS,
         http::FLAGS,

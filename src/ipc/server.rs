@@ -140,13 +140,14 @@ impl ServerEnd {
         events != 0 && bell::is_due(client_bell(&self.segment), events)
     }
 
-    /// The server is about to sleep: the client has to ring for a frame and, if `wants_room`, for room. False: there is
-    /// a frame already, or there is room for a whole frame, and the server is awake.
-    pub fn park(&mut self, wants_room: bool) -> bool {
+    /// The server is about to sleep: the client has to ring for a frame if `wants_frames`, for room if `wants_room`.
+    /// False: there is a frame already, or there is room for a whole frame, and the server is awake.
+    pub fn park(&mut self, wants_frames: bool, wants_room: bool) -> bool {
         let word = server_bell(&self.segment);
-        bell::want(word, if wants_room { bell::FRAMES | bell::ROOM } else { bell::FRAMES });
+        let event = |wants: bool, event: u64| if wants { event } else { 0 };
+        bell::want(word, event(wants_frames, bell::FRAMES) | event(wants_room, bell::ROOM));
         let has_room = || self.responses.has_room(self.data_max() + DATA_HEAD).unwrap_or(true);
-        if self.requests.has_next() || (wants_room && has_room()) {
+        if (wants_frames && self.requests.has_next()) || (wants_room && has_room()) {
             bell::awake(word);
             return false;
         }
@@ -180,9 +181,9 @@ mod tests {
             bell::FRAMES,
             "asleep at first"
         );
-        assert!(end.park(false) && bell::is_due(server_bell(&end.segment), bell::FRAMES));
+        assert!(end.park(true, false) && bell::is_due(server_bell(&end.segment), bell::FRAMES));
         assert!(client.push(from_client::DATA, &encode::data(3, true)).unwrap());
-        assert!(!end.park(false) && !bell::is_due(server_bell(&end.segment), bell::FRAMES), "it is awake");
+        assert!(!end.park(true, false) && !bell::is_due(server_bell(&end.segment), bell::FRAMES), "it is awake");
         let mut payload = Vec::new();
         assert_eq!(end.take(&mut payload), Ok(Some(from_client::DATA)));
         let frame = ClientFrame::read(from_client::DATA, &payload);
@@ -190,9 +191,9 @@ mod tests {
         let largest = vec![7; end.data_max()];
         let mut push = || end.push_data(3, false, largest.len(), |payload| payload.write(&largest)).unwrap();
         assert!(push() && push() && !push(), "two of the largest fit");
-        assert!(end.park(true) && !end.push(from_server::LEAVE, &[0; 8]).unwrap());
+        assert!(end.park(true, true) && !end.push(from_server::LEAVE, &[0; 8]).unwrap());
         reader.pop(&mut payload).unwrap();
-        assert!(!end.park(true), "there is room");
+        assert!(!end.park(true, true), "there is room");
     }
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
                     Err(Corrupt) => refused += 1,
                 }
                 let _ = end.push_data(1, false, 100, |payload| payload.write(&[1; 100]));
-                let _ = (end.is_bell_due(), end.park(next() % 2 == 0));
+                let _ = (end.is_bell_due(), end.park(next() % 4 != 0, next() % 2 == 0));
             }
         }
         assert!(taken > 100 && refused > 100, "{taken} taken, {refused} refused");

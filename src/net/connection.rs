@@ -182,16 +182,10 @@ impl Connection {
         if self.phase == ClosePhase::Broken {
             return false;
         }
-        if let Wire::Ipc(wire) = &mut self.wire {
-            return wire.copy_foreign(pool).unwrap_or_else(|_| {
-                // As below.
-                self.phase.fail();
-                false
-            });
-        }
-        let mut outcome = match &mut self.tls {
-            None => Ok(false),
-            Some(tls) => tls.copy_backlog(pool),
+        let mut outcome = match (&mut self.wire, &mut self.tls) {
+            (Wire::Ipc(wire), _) => wire.copy_foreign(pool),
+            (_, None) => Ok(false),
+            (_, Some(tls)) => tls.copy_backlog(pool),
         };
         if let (Ok(false), SendState::Returned(partial)) = (&outcome, &mut self.send)
             && !partial.is_copied()

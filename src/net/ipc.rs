@@ -31,6 +31,8 @@ pub(super) use rings::{PolledRings, RingState};
 /// Frames and bytes that one turn takes from a ring.
 const FRAMES_PER_TURN: usize = 256;
 const BYTES_PER_TURN: usize = 1 << 20;
+/// Answers that wait for room, or parts of them, beyond which no frame is taken.
+const UNWRITTEN_MAX: usize = 1024;
 /// Bytes that are copied at a time from memory that another process shares.
 const COPIED_AT_ONCE: usize = 1024;
 /// Bytes of one frame with a part of a long message.
@@ -96,12 +98,12 @@ struct Backlog {
 impl Backlog {
     fn push(&mut self, unwritten: Unwritten) {
         self.bytes = self.bytes.saturating_add(unwritten.len());
-        self.backlog.unwritten.push_back(unwritten);
+        self.unwritten.push_back(unwritten);
     }
 
     fn forget(&mut self, call: u32) {
-        self.backlog.unwritten.retain(|waiting| waiting.call() != call);
-        self.bytes = self.backlog.unwritten.iter().map(Unwritten::len).sum();
+        self.unwritten.retain(|waiting| waiting.call() != call);
+        self.bytes = self.unwritten.iter().map(Unwritten::len).sum();
     }
 }
 
@@ -229,7 +231,11 @@ impl IpcWire {
             withholds: false,
             is_overloaded: self.backlog.bytes >= self.unsent_max,
         };
-        while !self.failed && frames < FRAMES_PER_TURN && bytes < BYTES_PER_TURN {
+        while !self.failed
+            && self.backlog.unwritten.len() < UNWRITTEN_MAX
+            && frames < FRAMES_PER_TURN
+            && bytes < BYTES_PER_TURN
+        {
             let read = match self.end.take(&mut frame) {
                 Ok(None) => break,
                 Ok(Some(kind)) => ClientFrame::read(kind, &frame),
@@ -294,7 +300,13 @@ impl IpcWire {
         frames > 0
     }
 
-    /// Ends the connection, and tells the client why.
+    /// The shard is about to sleep: the client has to ring. False: there is something to do.
+    fn park(&mut self) -> bool {
+        let waiting = self.backlog.unwritten.len();
+        self.end.park(waiting < UNWRITTEN_MAX, waiting > 0)
+    }
+
+    /// Ends the connection, and sends the reason to the client.
     #[cold]
     fn fail(&mut self, violation: Violation) {
         tracing::debug!("a shared-memory connection is closed: {violation}");
@@ -491,6 +503,11 @@ impl IpcWire {
         if self.end.is_bell_due() {
             pieces.push(Slice::from_static(&BELL));
         }
+    }
+
+    /// Something waits for room.
+    fn is_waiting(&self) -> bool {
+        !self.backlog.unwritten.is_empty()
     }
 
     /// Bytes that have found no room in the ring.

@@ -98,11 +98,3 @@ fn infer(client: &mut Client, route: Route, request: &ModelInferRequest) -> Resu
 fn method(rpc: &str) -> String {
     format!("{SERVICE}{rpc}")
 }
-
-/// The sum of a counter over the metrics page.
-fn metric(server: &Server, name: &str) -> f64 {
-    let mut peer = nereid_test_support::http::Peer::connect(server.metrics);
-    let page = String::from_utf8(peer.get("/metrics").body.to_vec()).expect("a page");
-    let lines = page.lines().filter(|line| line.starts_with(name));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-}

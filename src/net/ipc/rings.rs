@@ -17,13 +17,16 @@ use crate::connection::{ClosePhase, Connection, Wire};
 use crate::{Listener, Net};
 use nereid_ipc::{Hello, ServerEnd, Sizes};
 use nereid_memory::regions::{LENT_PREFIX, LentRegion};
-use nereid_memory::{Key, Segment};
+use nereid_memory::{CallLedger, Key, Segment};
 use nereid_protocol::grpc::Code;
 use nereid_protocol::service::Service;
 use nereid_shard::{Core, LoadGuard};
 
 /// Turns without a frame after which a ring is polled no more: its client has to ring.
 const QUIET_TURNS_MAX: u32 = 64;
+
+/// Calls that one client may have open. The numbers of calls are the client's choice, which could make look-ups slow.
+const CALLS_MAX: usize = 4096;
 
 /// Who may connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +124,9 @@ impl<S: Service> Net<S> {
         if len > 0 && lent.is_none() {
             warn!("the arena of a client of the shared-memory ring cannot be used");
         }
-        let (pool, ledger, _) = self.shares_for(fd);
+        // A client of a Unix socket has no address.
+        let pool = self.shared.pool.share(self.shares.connection, None);
+        let ledger = CallLedger::new(self.shares.connection_calls.min(CALLS_MAX), None);
         let hello = end.hello();
         Ok((IpcWire::new(end, (pool, ledger), lent, place), hello))
     }
@@ -162,14 +167,14 @@ impl<S: Service> Net<S> {
             return;
         }
         let has_taken = wire.take_frames(key, &mut self.shared);
-        let is_waiting = wire.unsent() > 0;
+        let is_waiting = wire.is_waiting();
         if has_taken {
             wire.state.quiet_turns = 0;
             self.polled.have_moved = true;
         } else {
             wire.state.quiet_turns += 1;
         }
-        if wire.state.quiet_turns > QUIET_TURNS_MAX && wire.end.park(is_waiting) {
+        if wire.state.quiet_turns > QUIET_TURNS_MAX && wire.park() {
             wire.state.is_polled = false;
         } else {
             self.polled.keys.push(key);
@@ -185,7 +190,7 @@ impl<S: Service> Net<S> {
         polled.keys.retain(|key| {
             let Some(connection) = connections.get_mut(*key).filter(|one| !one.has_panicked) else { return false };
             let Wire::Ipc(wire) = &mut connection.wire else { return false };
-            let is_parked = connection.phase != ClosePhase::Open || wire.end.park(wire.unsent() > 0);
+            let is_parked = connection.phase != ClosePhase::Open || wire.park();
             wire.state.is_polled = !is_parked;
             !is_parked
         });

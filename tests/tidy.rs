@@ -63,6 +63,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "repository",
             "native_backends",
             "backend",
+            "ipc",
             "memory",
             "net",
             "observe",

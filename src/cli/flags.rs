@@ -8,6 +8,7 @@ mod clouds;
 mod deprecated;
 mod grpc;
 mod http;
+mod ipc;
 mod memory;
 mod metrics;
 mod openai;
@@ -64,7 +65,7 @@ impl Flag {
 
 /// The flags in the order of the usage text.
 pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
-    static GROUPS: [&[Flag]; 13] = [
+    static GROUPS: [&[Flag]; 14] = [
         server::FLAGS,
         repository::FLAGS,
         http::FLAGS,
@@ -77,6 +78,7 @@ pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
         own::FLAGS,
         residency::FLAGS,
         record::FLAGS,
+        ipc::FLAGS,
         openai::FLAGS,
     ];
     GROUPS.iter().flat_map(|group| group.iter())

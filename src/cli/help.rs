@@ -158,7 +158,7 @@ fn section(flag: &Flag) -> &'static str {
         "io-cores" | "io-engine" | "spin-us" | "run-to-completion" | "request-plan-cache" => THREADS,
         "orca" | "engine-metrics" => "Metrics",
         name if name.starts_with("http-") => "HTTP",
-        name if name.starts_with("grpc-") => "gRPC",
+        name if name.starts_with("grpc-") || name.starts_with("ipc-") => "gRPC",
         name if name.starts_with("python-") => of_group("Backends"),
         _ => LIMITS,
     }
@@ -206,7 +206,7 @@ mod tests {
     fn own_flags_stand_with_what_they_set() {
         let of = |name: &str| section(flags().find(|flag| flag.name == name).unwrap());
         assert_eq!(of("http-use-ssl"), "HTTP");
-        assert_eq!(of("grpc-unix-socket"), "gRPC");
+        assert_eq!((of("grpc-unix-socket"), of("ipc-path")), ("gRPC", "gRPC"));
         assert_eq!(of("drain-delay"), "Server");
         assert_eq!(of("io-cores"), THREADS);
         assert_eq!(of("slow-peer-secs"), LIMITS);

@@ -7,6 +7,7 @@
 
 mod faults;
 mod job_thread;
+mod lent;
 mod mapping;
 mod uses;
 mod window;
@@ -17,7 +18,10 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::Segment;
+
 pub use self::job_thread::{JobThread, Refused};
+pub use self::lent::{LENT_PREFIX, LentRegion};
 use self::mapping::Mapping;
 pub use self::uses::{Unregistered, Uses};
 pub use self::window::{Window, WindowError, range_in};
@@ -150,6 +154,8 @@ impl RegionTable {
 #[derive(Debug, Default)]
 pub struct Regions {
     table: Arc<RegionTable>,
+    /// Regions that are lent to single clients.
+    lent: Arc<RegionTable>,
     job_thread: JobThread,
 }
 
@@ -161,8 +167,18 @@ impl Regions {
 
     /// Begins a use of a region; `None` if there is none of that name.
     pub fn get(&self, name: &[u8]) -> Option<RegionUse> {
-        let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
-        Some(RegionUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
+        let find = |table: &Arc<RegionTable>| {
+            let region = table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
+            Some(RegionUse { region, table: Arc::clone(table), is_over: AtomicBool::new(false) })
+        };
+        let lent = if name.starts_with(LENT_PREFIX) { find(&self.lent) } else { None };
+        lent.or_else(|| find(&self.table))
+    }
+
+    /// Has requests find a part of a segment under a name that nobody can guess, until the lent region is dropped. No
+    /// list contains it, and no client can unregister it. `None`: there is no such part, or the name is taken.
+    pub fn lend(&self, name: &[u8], segment: Arc<Segment>, at: usize, len: usize) -> Option<LentRegion> {
+        LentRegion::add(&self.lent, name, Mapping::of_segment(segment, at, len, &self.job_thread)?)
     }
 
     /// The region of that name, without a use of it, for status requests.

@@ -1,8 +1,8 @@
-//! Memory that this process shares with a child of its own: a sealed memfd, mapped by both.
+//! Memory that this process shares with another, a child or a client: a sealed memfd, mapped by both.
 //!
-//! It has no name in any file system, so nothing of it is left after any kind of death, and the seals keep the child
-//! from truncating what this process reads. The child may write to every byte at any time; a reader copies the numbers
-//! that matter before it checks them.
+//! It has no name in any file system, so nothing of it is left after any kind of death, and the seals keep the other
+//! process from truncating what this process reads. That process may write to every byte at any time; a reader copies
+//! the numbers that matter before it checks them.
 
 use std::any::Any;
 use std::io;
@@ -44,6 +44,25 @@ impl Segment {
         if unsafe { libc::ftruncate(raw, size) != 0 || libc::fcntl(raw, libc::F_ADD_SEALS, seals) != 0 } {
             return Err(io::Error::last_os_error());
         }
+        Segment::map(object, len)
+    }
+
+    /// Maps an object that another process made: all of its `len` bytes. An object that is shorter, or that its maker
+    /// can cut off, is refused.
+    pub fn open(object: OwnedFd, len: usize) -> io::Result<Segment> {
+        let object = std::fs::File::from(object);
+        let is_whole = object.metadata()?.len() >= len as u64;
+        let object = OwnedFd::from(object);
+        // SAFETY: it reads the seals of a descriptor of ours.
+        let seals = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&object), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || !is_whole || len == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the object is too short, or can be cut off"));
+        }
+        Segment::map(object, len)
+    }
+
+    fn map(object: OwnedFd, len: usize) -> io::Result<Segment> {
+        let raw = std::os::fd::AsRawFd::as_raw_fd(&object);
         // SAFETY: a mapping at an address of the kernel's choice touches no memory of ours.
         let at = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -64,7 +83,7 @@ impl Segment {
     }
 
     /// Where `at..at + len` begins, if that lies inside.
-    fn start(&self, at: usize, len: usize) -> Option<*mut u8> {
+    pub(super) fn start(&self, at: usize, len: usize) -> Option<*mut u8> {
         let is_inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         is_inside.then(|| self.at.as_ptr().wrapping_add(at))
     }
@@ -174,6 +193,19 @@ mod tests {
         let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().unwrap());
         assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
         assert_eq!(file.metadata().unwrap().len(), 8192);
+    }
+
+    #[test]
+    fn the_other_process_maps_the_same_bytes() {
+        let segment = Segment::create(8192).unwrap();
+        let descriptor = || segment.as_fd().try_clone_to_owned().unwrap();
+        let theirs = Segment::open(descriptor(), 8192).unwrap();
+        assert!(theirs.write(8000, b"here"));
+        let mut bytes = Vec::new();
+        assert!(segment.read(8000, 4, &mut bytes) && bytes == b"here");
+        assert!(Segment::open(descriptor(), 8193).is_err() && Segment::open(descriptor(), 0).is_err());
+        let unsealed = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Segment::open(unsealed.into(), 16).is_err());
     }
 
     #[test]

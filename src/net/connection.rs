@@ -17,6 +17,7 @@ use nereid_shard::{LoadGuard, TimerKey};
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
+use super::ipc::IpcWire;
 use super::keepalive::Pulse;
 use super::sent_callbacks::SentCallbacks;
 use super::timeouts::{LINGER_S, PartialSend, PieceLists};
@@ -35,6 +36,7 @@ const COUNTED_FROM: usize = 64 * 1024;
 pub(super) enum Wire {
     Http(Box<HttpWire>),
     Grpc(Box<GrpcWire>),
+    Ipc(Box<IpcWire>),
 }
 
 impl Wire {
@@ -59,6 +61,7 @@ impl Wire {
         match self {
             Wire::Http(wire) => wire.connection.unsent(),
             Wire::Grpc(wire) => wire.connection.unsent_total(),
+            Wire::Ipc(wire) => wire.unsent(),
         }
     }
 
@@ -66,6 +69,8 @@ impl Wire {
         match self {
             Wire::Http(wire) => wire.connection.output().len(),
             Wire::Grpc(wire) => wire.connection.output().len(),
+            // Answers are in the ring when they leave here.
+            Wire::Ipc(_) => 0,
         }
     }
 
@@ -74,6 +79,7 @@ impl Wire {
         let output = match self {
             Wire::Http(wire) => wire.connection.output(),
             Wire::Grpc(wire) => wire.connection.output(),
+            Wire::Ipc(wire) => return wire.take_bell(pieces),
         };
         output.take(PIECES_MAX, pieces);
         if let Wire::Grpc(wire) = self {
@@ -94,6 +100,7 @@ impl Wire {
                 let len = wire.connection.output().len();
                 (wire.connection.unsent(id) == 0).then_some(len)
             }
+            (Wire::Ipc(wire), CallAddress::Grpc(id)) => (wire.unsent_of(id) == 0).then_some(0),
             _ => Some(0),
         }
     }
@@ -183,9 +190,10 @@ impl Connection {
         if self.phase == ClosePhase::Broken {
             return false;
         }
-        let mut outcome = match &mut self.tls {
-            None => Ok(false),
-            Some(tls) => tls.copy_backlog(pool),
+        let mut outcome = match (&mut self.wire, &mut self.tls) {
+            (Wire::Ipc(wire), _) => wire.copy_foreign(pool),
+            (_, None) => Ok(false),
+            (_, Some(tls)) => tls.copy_backlog(pool),
         };
         if let (Ok(false), SendState::Returned(partial)) = (&outcome, &mut self.send)
             && !partial.is_copied()
@@ -221,6 +229,10 @@ impl Connection {
         let (mut owes, number, late_streams) = match &mut self.wire {
             Wire::Http(wire) => (wire.connection.is_receiving(), wire.requests, false),
             Wire::Grpc(wire) => wire.second_passed(limits),
+            Wire::Ipc(wire) => match wire.second_passed(limits) {
+                (true, _) => return SecondOutcome::Close,
+                (false, late_calls) => (false, 0, late_calls),
+            },
         };
         owes |= self.tls.as_ref().is_some_and(|tls| tls.is_half_received());
         if self.progress.is_request_late(owes.then_some(number), limits, moved) {
@@ -243,8 +255,10 @@ impl Connection {
 
     /// Ends the calls whose requests come too slowly, or whose answers are taken too slowly.
     pub fn end_late_streams<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.end_late_streams(key, shared);
+        match &mut self.wire {
+            Wire::Http(_) => {}
+            Wire::Grpc(wire) => wire.end_late_streams(key, shared),
+            Wire::Ipc(wire) => wire.end_late_calls(shared),
         }
     }
 
@@ -253,6 +267,7 @@ impl Connection {
         match &self.wire {
             Wire::Http(_) => 1,
             Wire::Grpc(wire) => 1 + wire.streams_len(),
+            Wire::Ipc(wire) => 1 + wire.calls_len(),
         }
     }
 
@@ -261,6 +276,7 @@ impl Connection {
         match &self.wire {
             Wire::Http(wire) => wire.requests > 0,
             Wire::Grpc(wire) => wire.streams_len() > 0,
+            Wire::Ipc(wire) => wire.calls_len() > 0,
         }
     }
 
@@ -276,6 +292,8 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.receive(key, bytes, shared),
             Wire::Grpc(wire) => wire.receive(key, bytes, shared),
+            // The client has rung.
+            Wire::Ipc(wire) => drop(wire.take_frames(key, shared)),
         }
     }
 
@@ -284,6 +302,7 @@ impl Connection {
         let (block, at, len) = match &mut self.wire {
             Wire::Http(wire) => wire.take_direct(),
             Wire::Grpc(wire) => wire.take_direct(),
+            Wire::Ipc(_) => None,
         }?;
         let at = if mutants::is(Mutant::DirectMisplaced) { 0 } else { at };
         Some((block, at, len.min(RECEIVED_AT_ONCE)))
@@ -301,6 +320,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.direct_received(key, block, at, n, shared),
             Wire::Grpc(wire) => wire.direct_received(key, block, n, shared),
+            Wire::Ipc(_) => {}
         }
     }
 
@@ -310,7 +330,7 @@ impl Connection {
         shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
-            Wire::Grpc(_) => {}
+            Wire::Grpc(_) | Wire::Ipc(_) => {}
         }
         self.abandon(shared);
     }
@@ -320,6 +340,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.abandon(shared),
             Wire::Grpc(wire) => wire.abandon(shared),
+            Wire::Ipc(wire) => wire.abandon(shared),
         }
     }
 
@@ -331,6 +352,7 @@ impl Connection {
             (Wire::Grpc(wire), CallAddress::Grpc(stream), Reply::Grpc(reply)) => {
                 wire.reply(call, stream, reply, shared)
             }
+            (Wire::Ipc(wire), CallAddress::Grpc(stream), Reply::Grpc(reply)) => wire.reply(call, stream, reply, shared),
             (_, at, Reply::SentCallback(callback)) => self.sent_callbacks.add(at, callback),
             // A service answers a call in the protocol that it came in.
             _ => {}
@@ -359,6 +381,9 @@ impl Connection {
                 let taken = before.saturating_sub(self.wire.output_len());
                 let wire = &mut self.wire;
                 self.sent_callbacks.leave(taken, |at| wire.behind(at));
+                if matches!(self.wire, Wire::Ipc(_)) {
+                    self.sent_callbacks.sent();
+                }
             }
         }
         if let Wire::Http(wire) = &mut self.wire {
@@ -372,8 +397,11 @@ impl Connection {
         self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.queue_close_notify())
     }
 
-    /// Memory that is not ours waits for its turn to be encrypted.
+    /// Memory that is not ours waits for its turn to be encrypted, or for room in a ring.
     pub fn holds_foreign(&self) -> bool {
+        if let Wire::Ipc(wire) = &self.wire {
+            return wire.holds_foreign();
+        }
         self.tls.as_ref().is_some_and(|tls| tls.holds_foreign())
     }
 
@@ -382,6 +410,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.report_unsent(shared),
             Wire::Grpc(wire) => wire.report_unsent(shared),
+            Wire::Ipc(wire) => wire.report_unsent(shared),
         }
     }
 
@@ -390,13 +419,14 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.report_waits(shared),
             Wire::Grpc(wire) => wire.report_waits(shared),
+            Wire::Ipc(wire) => wire.report_waits(shared),
         }
     }
 
     pub fn has_input(&self) -> bool {
         match &self.wire {
             Wire::Http(wire) => wire.connection.has_input(),
-            Wire::Grpc(_) => false,
+            Wire::Grpc(_) | Wire::Ipc(_) => false,
         }
     }
 
@@ -408,6 +438,8 @@ impl Connection {
             Wire::Http(wire) => wire.wants_read(),
             // Always: the frames that open the windows for answers have to be read.
             Wire::Grpc(wire) => !wire.failed,
+            // Always: its bytes are the bell, its end is that of the client.
+            Wire::Ipc(wire) => !wire.failed,
         }
     }
 
@@ -442,13 +474,16 @@ impl Connection {
             || match &self.wire {
                 Wire::Http(wire) => wire.connection.should_close(),
                 Wire::Grpc(wire) => wire.failed || wire.connection.is_drained(),
+                Wire::Ipc(wire) => wire.should_close(),
             }
     }
 
     /// Ends a call whose deadline has passed.
     pub fn expired<S: Service>(&mut self, call: CallKey, stream: StreamId, shared: &mut ShardContext<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.expired(call, stream, shared);
+        match &mut self.wire {
+            Wire::Http(_) => {}
+            Wire::Grpc(wire) => wire.expired(call, stream, shared),
+            Wire::Ipc(wire) => wire.expired(call, stream, shared),
         }
     }
 
@@ -457,6 +492,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(_) => Vec::new(),
             Wire::Grpc(wire) => std::mem::take(&mut wire.deadlines),
+            Wire::Ipc(wire) => std::mem::take(&mut wire.deadlines),
         }
     }
 
@@ -471,6 +507,7 @@ impl Connection {
         match &self.wire {
             Wire::Http(wire) => !wire.connection.is_idle(),
             Wire::Grpc(wire) => wire.has_unary_calls() || wire.connection.unsent_total() > 0,
+            Wire::Ipc(wire) => wire.is_busy(),
         }
     }
 
@@ -481,6 +518,7 @@ impl Connection {
             Wire::Http(wire) => wire.connection.close_after_next_response(),
             Wire::Grpc(wire) if wire.connection.is_established() => wire.drain(""),
             Wire::Grpc(_) => {}
+            Wire::Ipc(wire) => wire.leave(),
         }
     }
 
@@ -494,6 +532,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.fail_unanswered(shared),
             Wire::Grpc(wire) => wire.fail_unanswered(shared),
+            Wire::Ipc(wire) => wire.fail_unanswered(shared),
         }
     }
 
@@ -506,6 +545,7 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.connection.close_after_responses(),
             Wire::Grpc(wire) => wire.drain(""),
+            Wire::Ipc(wire) => wire.drain(),
         }
     }
 }

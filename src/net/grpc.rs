@@ -34,7 +34,7 @@ pub(super) fn unsent_max(pool: &Pool) -> usize {
 }
 
 /// Whether an answer may wait behind so many unsent bytes.
-fn may_wait(unsent: usize, bytes: usize, unsent_max: usize) -> bool {
+pub(super) fn may_wait(unsent: usize, bytes: usize, unsent_max: usize) -> bool {
     unsent == 0 || unsent.saturating_add(bytes) <= unsent_max.max(ALWAYS_BYTES)
 }
 

@@ -234,7 +234,7 @@ impl Connection {
     /// All timers of the connection, which run no longer for it.
     pub fn take_timers(&mut self) -> impl Iterator<Item = TimerKey> + use<> {
         let pulse_timer = match &mut self.wire {
-            Wire::Http(_) => None,
+            Wire::Http(_) | Wire::Ipc(_) => None,
             Wire::Grpc(wire) => wire.pulse.timer.take(),
         };
         self.timer.take().into_iter().chain(pulse_timer)

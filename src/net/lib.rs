@@ -8,6 +8,7 @@ mod connection;
 mod crowding;
 mod grpc;
 mod http;
+mod ipc;
 mod keepalive;
 mod panics;
 mod sent_callbacks;
@@ -26,6 +27,8 @@ use tracing::debug;
 
 use connection::{ClosePhase, Connection, SendState, Wire};
 use crowding::Crowding;
+use ipc::PolledRings;
+pub use ipc::{IpcSettings, IpcUsers};
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use nereid_memory::{CallLedger, CallPlace, Key, Peers, Pool, Slab, Slice};
@@ -106,7 +109,8 @@ impl Gauges {
     fn connections(&self, port: Port) -> Option<&AtomicUsize> {
         match port {
             Port::Http | Port::SageMaker | Port::Vertex | Port::OpenAi => Some(&self.http_connections),
-            Port::Grpc => Some(&self.grpc_connections),
+            // The calls in shared-memory rings are calls of gRPC.
+            Port::Grpc | Port::Ipc => Some(&self.grpc_connections),
             Port::Metrics => None,
         }
     }
@@ -151,6 +155,9 @@ pub struct Net<S: Service> {
     /// By the engine's number of each.
     listeners: Vec<Listener>,
     handshakes: Handshakes,
+    /// `None`: no listener takes clients of shared-memory rings.
+    ipc: Option<IpcSettings>,
+    polled: PolledRings,
     wires: WireConfig,
     balance: ShardBalance,
     gauges: Arc<Gauges>,
@@ -213,6 +220,7 @@ pub struct Parts<S> {
     /// `None`: no listener uses TLS.
     pub secure: Option<Secure>,
     pub keepalive: Keepalive,
+    pub ipc: Option<IpcSettings>,
     pub slow_peers: SlowPeers,
     /// Heads that come again are recognised.
     pub recognises_heads: bool,
@@ -224,7 +232,7 @@ pub struct Parts<S> {
 impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
         let Parts { service, pool, shares, grpc_limits, shard, listeners, secure, .. } = parts;
-        let Parts { keepalive, slow_peers, recognises_heads, loads, hand_over, gauges, .. } = parts;
+        let Parts { keepalive, ipc, slow_peers, recognises_heads, loads, hand_over, gauges, .. } = parts;
         let (replies, connections_max) = (Replies::default(), shares.connections);
         let (mut http1, mut http2) = (http1::Limits::default(), http2::Config::default());
         if !recognises_heads {
@@ -245,6 +253,8 @@ impl<S: Service> Net<S> {
             shares,
             listeners,
             handshakes: Handshakes::new(secure),
+            ipc,
+            polled: PolledRings::default(),
             wires: WireConfig { http1, http2, keepalive },
             balance: ShardBalance { shard, loads, hand_over },
             gauges,
@@ -274,6 +284,9 @@ impl<S: Service> Net<S> {
         if self.phase.refuses(port) {
             return;
         }
+        if port == Port::Ipc {
+            return self.adopt_ipc(fd, listener, load_guard, core);
+        }
         let (pool, ledger, peer) = self.shares_for(&fd);
         let tls = if listener.tls { self.handshakes.begin(port, &pool) } else { None };
         if listener.tls && tls.is_none() {
@@ -281,7 +294,7 @@ impl<S: Service> Net<S> {
             return;
         }
         let wire = match port {
-            Port::Grpc => {
+            Port::Grpc | Port::Ipc => {
                 let connection = http2::Connection::server(self.wires.http2, pool.clone());
                 Wire::http2(connection, pool.clone(), ledger, Pulse::new(self.wires.keepalive, core.now_ns()))
             }
@@ -290,7 +303,11 @@ impl<S: Service> Net<S> {
                 Wire::http1(http1::Connection::new(self.wires.http1.clone(), pool.clone()), &pool, ledger, intake)
             }
         };
-        let mut connection = Connection::new(wire, (port, peer), load_guard, tls, pool.tally());
+        self.insert(fd, Connection::new(wire, (port, peer), load_guard, tls, pool.tally()), core);
+    }
+
+    fn insert(&mut self, fd: OwnedFd, mut connection: Connection, core: &mut Core<u64>) {
+        let port = connection.port;
         if self.phase.is_leaving() {
             connection.leave();
         }
@@ -360,6 +377,7 @@ impl<S: Service> Net<S> {
                 connection.drain();
             }
         }
+        self.poll_from_now(key);
         self.route_replies();
         if ends_session {
             self.end_of_session(key);
@@ -434,6 +452,12 @@ impl<S: Service> Net<S> {
                 if is_foreign && connection.timer.is_none() {
                     self.watch(key, core);
                 }
+            }
+            if let Some(Connection { wire: Wire::Ipc(wire), timer: None, .. }) = self.connections.get(key)
+                && wire.unsent() > 0
+                && wire.holds_foreign()
+            {
+                self.watch(key, core);
             }
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -598,6 +622,8 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
     fn flush(&mut self, core: &mut Core<u64>) {
         // Of this turn's mail and work.
         self.route_replies();
+        self.poll_rings();
+        self.route_replies();
         // A connection can become due again while it is settled; it has its turn in the next round then.
         let mut due = std::mem::take(&mut self.due.spare);
         std::mem::swap(&mut due, &mut self.due.listed);
@@ -621,8 +647,12 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
         self.shared.service.on_time(core.now_ns());
     }
 
+    fn prepare_park(&mut self) -> bool {
+        self.park_rings()
+    }
+
     fn has_work(&self) -> bool {
-        self.shared.service.has_work() || !self.due.listed.is_empty() || !self.round.is_over()
+        self.shared.service.has_work() || self.polled.have_moved || !self.due.listed.is_empty() || !self.round.is_over()
     }
 
     fn stopped(&self) -> bool {

@@ -102,6 +102,7 @@ impl Connection {
         match (&mut self.wire, at) {
             (Wire::Http(wire), CallAddress::Http(exchange)) => wire.fail_call(call, exchange, shared),
             (Wire::Grpc(wire), CallAddress::Grpc(stream)) => wire.fail_call(call, stream, shared),
+            (Wire::Ipc(wire), CallAddress::Grpc(stream)) => wire.fail_call(call, stream, shared),
             _ => {}
         }
     }

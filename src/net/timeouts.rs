@@ -11,7 +11,7 @@ use nereid_memory::{Key, Pool, Slice};
 use nereid_protocol::service::Service;
 use nereid_shard::Core;
 
-use super::connection::{ClosePhase, SecondOutcome};
+use super::connection::{ClosePhase, SecondOutcome, Wire};
 use super::{Connection, Net, keepalive};
 
 /// Token of the timer of the round. No call and no connection has this number.
@@ -159,7 +159,10 @@ impl<S: Service> Net<S> {
         let Some(key) = connection_of(token) else { return false };
         if let Some(connection) = self.connections.get_mut(key).filter(|one| !one.has_panicked) {
             connection.timer = None;
-            if let Some(tls) = &mut connection.tls {
+            if let Wire::Ipc(wire) = &mut connection.wire {
+                wire.let_go();
+                self.touch(key);
+            } else if let Some(tls) = &mut connection.tls {
                 // What the engine has is encrypted, and ours.
                 tls.let_go();
                 self.touch(key);

@@ -115,7 +115,7 @@ impl Handshakes {
         let config = match port {
             Port::Http | Port::OpenAi => secure.http.as_ref()?,
             Port::Grpc => secure.grpc.as_ref()?,
-            Port::Metrics | Port::SageMaker | Port::Vertex => return None,
+            Port::Metrics | Port::SageMaker | Port::Vertex | Port::Ipc => return None,
         };
         Tls::new(config, pool.clone()).map_err(|error| debug!("a connection gets no TLS session: {error}")).ok()
     }

@@ -50,6 +50,11 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub struct StreamId(u32);
 
 impl StreamId {
+    /// The number of a call that came another way than HTTP/2.
+    pub fn of_call(number: u32) -> StreamId {
+        StreamId(number)
+    }
+
     pub fn get(self) -> u32 {
         self.0
     }

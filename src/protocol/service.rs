@@ -30,6 +30,8 @@ pub enum Port {
     Vertex,
     /// OpenAI's interface.
     OpenAi,
+    /// Shared-memory rings, in which gRPC calls come.
+    Ipc,
 }
 
 /// A callback for when an answer is sent.

@@ -65,16 +65,26 @@ impl<M: Memory> Producer<M> {
 
     /// Appends a frame. False if there is no room now; for a payload over [`payload_max`] there never is.
     pub fn push(&mut self, kind: u32, payload: &[u8]) -> Result<bool, Corrupt> {
+        self.push_with(kind, payload.len(), |place| place.write(payload))
+    }
+
+    /// The same with a payload of `len` bytes that `fill` writes in parts. What it leaves out has any value.
+    pub fn push_with(
+        &mut self,
+        kind: u32,
+        len: usize,
+        fill: impl FnOnce(&mut Payload<'_, M>),
+    ) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();
-        if payload.len() > payload_max(capacity) {
+        if len > payload_max(capacity) {
             return Ok(false);
         }
         let tail = self.memory.tail().load(Ordering::Acquire);
         let used = self.head.checked_sub(tail).filter(|used| *used <= capacity as u64).ok_or(Corrupt)? as usize;
-        let (at, len) = ((self.head as usize) & (capacity - 1), frame_len(payload.len()));
+        let (at, frame) = ((self.head as usize) & (capacity - 1), frame_len(len));
         let to_end = capacity - at;
-        let skipped = if len > to_end { to_end } else { 0 };
-        if used + skipped + len > capacity {
+        let skipped = if frame > to_end { to_end } else { 0 };
+        if used + skipped + frame > capacity {
             return Ok(false);
         }
         if skipped > 0 {
@@ -82,13 +92,41 @@ impl<M: Memory> Producer<M> {
         }
         let at = if skipped > 0 { 0 } else { at };
         let mut head = [0; HEAD];
-        head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        head[..4].copy_from_slice(&(len as u32).to_le_bytes());
         head[4..].copy_from_slice(&kind.to_le_bytes());
         self.memory.write(at, &head);
-        self.memory.write(at + HEAD, payload);
-        self.head += (skipped + len) as u64;
+        fill(&mut Payload { memory: &self.memory, at: at + HEAD, left: len });
+        self.head += (skipped + frame) as u64;
         self.memory.head().store(self.head, Ordering::Release);
         Ok(true)
+    }
+
+    /// Whether a payload of `len` bytes has room now.
+    pub fn has_room(&self, len: usize) -> Result<bool, Corrupt> {
+        let capacity = self.memory.capacity();
+        let tail = self.memory.tail().load(Ordering::Acquire);
+        let used = self.head.checked_sub(tail).filter(|used| *used <= capacity as u64).ok_or(Corrupt)? as usize;
+        let (to_end, frame) = (capacity - ((self.head as usize) & (capacity - 1)), frame_len(len));
+        let skipped = if frame > to_end { to_end } else { 0 };
+        Ok(len <= payload_max(capacity) && used + skipped + frame <= capacity)
+    }
+}
+
+/// The payload of a frame that is being written.
+#[derive(Debug)]
+pub struct Payload<'a, M> {
+    memory: &'a M,
+    at: usize,
+    left: usize,
+}
+
+impl<M: Memory> Payload<'_, M> {
+    /// Writes the next bytes; those beyond the payload are left out.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let bytes = bytes.get(..self.left).unwrap_or(bytes);
+        self.memory.write(self.at, bytes);
+        self.at += bytes.len();
+        self.left -= bytes.len();
     }
 }
 
@@ -207,6 +245,19 @@ mod tests {
             }
         }
         assert!(!producer.push(0, &[0; 57]).unwrap(), "larger than any frame may be");
+    }
+
+    #[test]
+    fn a_payload_in_parts_is_one_frame_and_goes_no_further() {
+        let (memory, mut producer, mut consumer) = stream(64);
+        assert!(producer.has_room(24).unwrap() && !producer.has_room(25).unwrap(), "the largest payload has 24 bytes");
+        let filled =
+            producer.push_with(9, 5, |place| [&b"ab"[..], b"", b"cdefgh"].iter().for_each(|part| place.write(part)));
+        assert!(filled.unwrap() && memory.bytes.borrow()[HEAD + 5..16] == [0; 3], "nothing behind the payload");
+        let mut payload = Vec::new();
+        assert_eq!((consumer.pop(&mut payload), &payload[..]), (Ok(Some(9)), &b"abcde"[..]));
+        assert!((0..3).all(|_| producer.push(1, &[7; 8]).unwrap()) && !producer.push(1, &[7; 16]).unwrap());
+        assert!(producer.has_room(8).unwrap() && !producer.has_room(9).unwrap());
     }
 
     #[test]

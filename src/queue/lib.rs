@@ -13,6 +13,7 @@
 
 mod actor;
 mod batcher_token;
+pub mod bell;
 pub mod frames;
 mod mpsc;
 mod post;

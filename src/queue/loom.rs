@@ -1,6 +1,7 @@
 //! The protocols of this crate under loom: every interleaving, with the weak memory orders that the code requests.
 
 mod batching;
+mod bell;
 mod frames;
 mod wake_flag;
 

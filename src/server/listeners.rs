@@ -1,8 +1,10 @@
 //! Listening sockets: the ports and Unix sockets of each service, and their TLS settings.
 
+use std::fs::Permissions;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,12 +123,26 @@ fn service_name(port: Port) -> &'static str {
         Port::SageMaker => "sagemaker",
         Port::Vertex => "vertex-ai",
         Port::OpenAi => "openai",
+        Port::Ipc => IPC,
     }
 }
+
+/// The same of the Unix socket of shared-memory rings, and its name in errors.
+const IPC: &str = "ipc";
+const IPC_NAME: &str = "IPC";
 
 /// The same of the Unix socket beside the port.
 fn unix_service_name(port: Port) -> &'static str {
     if port == Port::Grpc { "grpc-unix" } else { "http-unix" }
+}
+
+/// The flag that sets the path of a Unix socket.
+fn path_flag(port: Port) -> &'static str {
+    match port {
+        Port::Ipc => "ipc-path",
+        Port::Grpc => "grpc-unix-socket",
+        _ => "http-unix-socket",
+    }
 }
 
 fn failed(service: &'static str, status: Status, next_step: Option<String>) -> Failure {
@@ -178,7 +194,11 @@ pub fn reserve_rest(
         }
         Ok(bound)
     };
-    services(options).map(bind).collect()
+    let bound = services(options).map(bind).collect();
+    if let Some(path) = options.ipc.path.as_deref().filter(|path| !inherited.has_unix(path)) {
+        listener::try_unix(path).map_err(|error| path_error(path, Port::Ipc, &error).of(IPC_NAME))?;
+    }
+    bound
 }
 
 /// Whether a port speaks TLS, and the Unix socket beside it.
@@ -187,7 +207,7 @@ fn beside(options: &Options, port: Port) -> (bool, Option<&Path>) {
         Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
         Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
         Port::OpenAi => (options.http_tls.is_on(), None),
-        Port::Metrics | Port::SageMaker | Port::Vertex => (false, None),
+        Port::Metrics | Port::SageMaker | Port::Vertex | Port::Ipc => (false, None),
     }
 }
 
@@ -218,30 +238,47 @@ pub fn open(
             port: Some(bound),
         });
         if let Some(path) = path {
-            let (socket, file, origin) = match inherited.take_unix(path) {
-                Some((socket, origin)) => (socket, UnixFile::Inherited(path.to_owned()), origin),
-                None => {
-                    let opened = listener::unix(path).map_err(|error| path_error(path, port, &error).of(name));
-                    let listener::Unix { listener, file } = opened?;
-                    (listener, UnixFile::Own(file), Origin::ThisServer)
-                }
-            };
-            let started = format!("Started {service} at unix:{}", path.display());
-            // Only clients on this machine can open the path: no TLS.
-            let listener = Listener { port, tls: false };
-            opened.push(ListeningSocket {
-                service: unix_service_name(port),
-                socket: socket.into(),
-                listener,
-                origin,
-                is_shared: false,
-                file: Some(file),
-                started,
-                port: None,
-            });
+            opened.push(open_unix(path, port, (unix_service_name(port), name, service), inherited)?);
         }
     }
+    if let Some(path) = &options.ipc.path {
+        let socket = open_unix(path, Port::Ipc, (IPC, IPC_NAME, "shared-memory rings"), inherited)?;
+        if matches!(socket.file, Some(UnixFile::Own(_))) {
+            let permissions = Permissions::from_mode(options.ipc.mode);
+            std::fs::set_permissions(path, permissions)
+                .map_err(|error| path_error(path, Port::Ipc, &error).of(IPC_NAME))?;
+        }
+        opened.push(socket);
+    }
     Ok(opened)
+}
+
+/// Listens on a path. `names`: of the service for other processes, in errors, and in the log.
+fn open_unix(
+    path: &Path,
+    port: Port,
+    (service, name, shown): (&'static str, &'static str, &str),
+    inherited: &mut InheritedSockets,
+) -> Result<ListeningSocket, Failure> {
+    let (socket, file, origin) = match inherited.take_unix(path) {
+        Some((socket, origin)) => (socket, UnixFile::Inherited(path.to_owned()), origin),
+        None => {
+            let opened = listener::unix(path).map_err(|error| path_error(path, port, &error).of(name));
+            let listener::Unix { listener, file } = opened?;
+            (listener, UnixFile::Own(file), Origin::ThisServer)
+        }
+    };
+    Ok(ListeningSocket {
+        service,
+        socket: socket.into(),
+        // Only clients on this machine can open the path: no TLS.
+        listener: Listener { port, tls: false },
+        origin,
+        is_shared: false,
+        file: Some(file),
+        started: format!("Started {shown} at unix:{}", path.display()),
+        port: None,
+    })
 }
 
 /// Binds; a second server on the same port fails unless it is configured to share it. Returns the bound port, because
@@ -286,13 +323,13 @@ fn bind_error(shown: &str, service: &str, port: u16, error: &io::Error) -> Socke
 }
 
 fn path_error(path: &Path, port: Port, error: &io::Error) -> SocketError {
-    let flag = unix_service_name(port);
+    let flag = path_flag(port);
     let next_step = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            Some(format!("another server listens at this path: end it, or choose another path with --{flag}-socket"))
+            Some(format!("another server listens at this path: end it, or choose another path with --{flag}"))
         }
-        io::ErrorKind::NotFound => Some(format!("make the directory, or choose another path with --{flag}-socket")),
-        _ => Some(format!("choose another path with --{flag}-socket")),
+        io::ErrorKind::NotFound => Some(format!("make the directory, or choose another path with --{flag}")),
+        _ => Some(format!("choose another path with --{flag}")),
     };
     SocketError { status: cannot_listen(&format!("unix:{}", path.display()), error), next_step }
 }

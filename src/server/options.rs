@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub mod ipc;
 pub mod openai;
 pub mod record;
 
+use ipc::IpcOptions;
 use openai::OpenAiOptions;
 use record::RecordOptions;
 
@@ -212,6 +214,7 @@ pub struct Options {
     pub grpc_restricted_file: Option<PathBuf>,
     /// Where calls that change the server are recorded; `-`: on stdout.
     pub audit_log: Option<PathBuf>,
+    pub ipc: IpcOptions,
     pub record: RecordOptions,
     /// `--grpc-infer-response-compression-level`; `None`: answers are not compressed.
     pub grpc_response_compression: Option<Level>,
@@ -341,6 +344,7 @@ impl Default for Options {
             grpc_restricted: Vec::new(),
             grpc_restricted_file: None,
             audit_log: None,
+            ipc: IpcOptions::default(),
             record: RecordOptions::default(),
             grpc_response_compression: None,
             metrics: Listen::at(8002),

@@ -22,8 +22,9 @@ use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
 use super::watchdog::PostJob;
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Attachment, Lifecycle, Publisher};
+use nereid_ipc::Sizes;
 use nereid_memory::Pool;
-use nereid_net::{Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
+use nereid_net::{Gauges, HandOver, IpcSettings, Listener, Mail, Net, Secure, Shares};
 use nereid_observe::load::Monitor;
 use nereid_observe::metrics::Registry;
 use nereid_observe::panics::ThreadKind;
@@ -168,6 +169,7 @@ impl Shards {
                 }
             })
         };
+        let ipc = options.ipc.path.as_ref().map(|_| ipc_settings(options, &parts.facts));
         // Before a port answers: a load that a client requests at once is complete when every shard serves the model.
         let attachment = parts.lifecycle.attach(publisher(posts.clone()));
         let mut shards = Shards {
@@ -220,6 +222,7 @@ impl Shards {
                 loads: loads.clone(),
                 secure,
                 keepalive: options.grpc_keepalive,
+                ipc: ipc.clone(),
                 slow_peers: options.slow_peers,
                 hand_over: Arc::clone(&hand_over),
                 gauges,
@@ -446,6 +449,7 @@ struct ShardParts {
     listeners: Vec<(OwnedFd, Listener)>,
     secure: Option<Secure>,
     keepalive: Keepalive,
+    ipc: Option<IpcSettings>,
     slow_peers: SlowPeers,
     loads: Load,
     hand_over: HandOver,
@@ -486,6 +490,7 @@ impl ShardParts {
             listeners,
             secure: self.secure,
             keepalive: self.keepalive,
+            ipc: self.ipc,
             slow_peers: self.slow_peers,
             recognises_heads: self.api.facts.settings.request_plan_cache,
             service: Api::new(self.api),
@@ -493,6 +498,19 @@ impl ShardParts {
             hand_over: self.hand_over,
             gauges: self.gauges,
         }))
+    }
+}
+
+/// What clients of shared-memory rings get, on all shards together.
+fn ipc_settings(options: &Options, facts: &Facts) -> IpcSettings {
+    let bytes = |given: u64| usize::try_from(given).unwrap_or(usize::MAX);
+    let regions = Arc::clone(&facts.regions);
+    IpcSettings {
+        sizes: Sizes { ring_bytes: bytes(options.ipc.ring_bytes), arena_bytes: bytes(options.ipc.arena_bytes) },
+        users: options.ipc.users.clone(),
+        clients_max: options.ipc.clients_max as usize,
+        clients: Arc::default(),
+        lend: Arc::new(move |name, segment, at, len| regions.system.lend(name, segment, at, len)),
     }
 }
 

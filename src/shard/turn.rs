@@ -52,6 +52,11 @@ pub trait Handler {
     /// Called when the handler's own deadline may have passed.
     fn on_time(&mut self, _core: &mut Core<Self::Timer>) {}
 
+    /// The turn is about to park: what the handler polls has to wake it from now on. False: there is work already.
+    fn prepare_park(&mut self) -> bool {
+        true
+    }
+
     /// True while there is work that no event announces: then the turn does not park.
     fn has_work(&self) -> bool {
         false
@@ -131,7 +136,10 @@ impl<H: Handler> Shard<H> {
             true => {
                 let deadlines = [core.timers.next_deadline(), handler.next_deadline_ns()];
                 let park = deadlines.into_iter().flatten().min().map_or(Park::Forever, Park::Until);
-                inbox.sleep(|| core.engine.turn(park, events))
+                inbox.sleep(|| {
+                    let park = if handler.prepare_park() { park } else { Park::Never };
+                    core.engine.turn(park, events)
+                })
             }
             false => None,
         };

@@ -237,6 +237,7 @@ impl Server {
                 shard,
                 listeners,
                 secure: None,
+                ipc: None,
                 keepalive: Keepalive { time_ms: 60_000, timeout_ms: 5_000, ..Keepalive::default() },
                 slow_peers: SlowPeers { window_s: bounds.slow_peer_s, rate_min: 1, request_s: 600 },
                 recognises_heads: true,

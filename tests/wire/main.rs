@@ -4,6 +4,7 @@
 mod grpc;
 mod hostile;
 mod http;
+mod ipc;
 mod overload;
 mod surface;
 

@@ -11,7 +11,7 @@ mod forwarding;
 mod generate;
 mod gpus;
 mod http_metrics;
-mod http_streaming;
+pub mod http_streaming;
 mod inspect_page;
 mod keepalive;
 mod key_files;

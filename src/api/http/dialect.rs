@@ -51,7 +51,7 @@ impl Dialect {
         match port {
             Port::SageMaker => Dialect::SageMaker,
             Port::Vertex => Dialect::Vertex,
-            Port::Http | Port::Grpc | Port::Metrics | Port::OpenAi => Dialect::Kserve,
+            Port::Http | Port::Grpc | Port::Metrics | Port::OpenAi | Port::Ipc => Dialect::Kserve,
         }
     }
 

@@ -144,7 +144,7 @@ impl HttpPorts {
                 let routing = self.vertex.http(call, head, path.as_deref());
                 self.follow(context, management, routing, request, replies)
             }
-            Port::Http | Port::Grpc | Port::OpenAi => self.request(context, management, request, replies),
+            Port::Http | Port::Grpc | Port::OpenAi | Port::Ipc => self.request(context, management, request, replies),
         }
     }
 

@@ -29,7 +29,8 @@ pub fn check(report: &mut Report, options: &ServeOptions, user: &User) {
     for (service, listen) in services.into_iter().filter(|(_, listen)| listen.allowed) {
         port(report, service, listen, user);
     }
-    for (service, path) in [("http", &options.http_unix_socket), ("grpc", &options.grpc_unix_socket)] {
+    let paths = [("http", &options.http_unix_socket), ("grpc", &options.grpc_unix_socket), ("ipc", &options.ipc.path)];
+    for (service, path) in paths {
         if let Some(path) = path {
             unix_socket(report, service, path, user);
         }

@@ -4,18 +4,22 @@ use std::ffi::{CStr, CString, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::RegisterError;
 use super::faults::{self, RangeSlot};
 use super::job_thread::JobThread;
+use crate::Segment;
 
 /// A window on an object that other processes read and write too.
 #[derive(Debug)]
 pub(super) struct Mapping {
     at: NonNull<u8>,
     len: usize,
-    /// `None` once the pages are unmapped.
+    /// `None` once the pages are unmapped, and for part of a segment.
     place: Option<RangeSlot>,
+    /// What the pages are part of: it is mapped as long as this mapping is, and no page of it can be lost.
+    segment: Option<Arc<Segment>>,
     job_thread: JobThread,
 }
 
@@ -47,10 +51,16 @@ impl Mapping {
             Some(at) => {
                 let end = at.addr().get().saturating_add(len.next_multiple_of(super::page_bytes()));
                 place.set(at.addr().get(), end);
-                Ok(Mapping { at, len, place: Some(place), job_thread: job_thread.clone() })
+                Ok(Mapping { at, len, place: Some(place), segment: None, job_thread: job_thread.clone() })
             }
             None => Err(RegisterError::Unmappable(error_text(io::Error::last_os_error().raw_os_error().unwrap_or(0)))),
         }
+    }
+
+    /// A part of a segment; `None` if there is no such part.
+    pub fn of_segment(segment: Arc<Segment>, at: usize, len: usize, job_thread: &JobThread) -> Option<Mapping> {
+        let at = NonNull::new(segment.start(at, len)?)?;
+        Some(Mapping { at, len, place: None, segment: Some(segment), job_thread: job_thread.clone() })
     }
 
     pub fn start(&self) -> *mut u8 {
@@ -77,6 +87,9 @@ impl Mapping {
 impl Drop for Mapping {
     /// The last holder may be a shard, and large mappings take their time.
     fn drop(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.job_thread.run(move || drop(segment));
+        }
         if let Some(place) = self.place.take() {
             let (at, len) = (self.at.addr().get(), self.len);
             self.job_thread.run(move || {

@@ -100,6 +100,7 @@ impl World {
             listeners: Vec::new(),
             secure,
             keepalive,
+            ipc: None,
             slow_peers: SlowPeers::default(),
             recognises_heads: true,
             loads: loads.clone(),

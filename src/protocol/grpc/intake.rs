@@ -230,8 +230,10 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         Err(Refusal::Grpc(status))
     }
 
-    fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<OpenCall, Refusal> {
-        let Route { plan, encoding, deadline, .. } = self.route(headers)?;
+    /// `deadline`: of the call, if it is not among the headers.
+    fn accept(&mut self, stream: StreamId, headers: &Headers, deadline: Option<Duration>) -> Result<OpenCall, Refusal> {
+        let Route { plan, encoding, deadline: announced, .. } = self.route(headers)?;
+        let deadline = deadline.or(announced);
         self.check_load()?;
         let call = self.exchanges.open(stream, deadline).map_err(|reason| {
             let text = "too many calls wait for their answers";
@@ -329,6 +331,14 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         }
     }
 
+    /// A call begins that came another way than HTTP/2, with its deadline.
+    pub fn begin(&mut self, id: StreamId, headers: &Headers, deadline: Option<Duration>) {
+        match self.accept(id, headers, deadline) {
+            Ok(open) => drop(self.state.calls.insert(id, open)),
+            Err(refusal) => self.refused.push((id, refusal)),
+        }
+    }
+
     /// Ends a call of which the request cannot be taken.
     pub fn fail(&mut self, id: StreamId, status: GrpcStatus) {
         if let Some(open) = self.state.calls.get(&id)
@@ -378,7 +388,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
 
 impl<S: Service, E: Exchanges> http2::Handler for Intake<'_, S, E> {
     fn headers(&mut self, id: StreamId, headers: &Headers, end_stream: bool) {
-        match self.accept(id, headers) {
+        match self.accept(id, headers, None) {
             Ok(open) => {
                 self.state.calls.insert(id, open);
                 if end_stream {

@@ -118,6 +118,24 @@ impl Headers {
 }
 
 impl Headers {
+    /// The head of a gRPC call that came another way than HTTP/2: the path of its method, and its metadata. Two lists
+    /// of one connection must have different identities unless they are equal. `None`: no call may have such a head.
+    pub fn of_call<'a>(
+        identity: u64,
+        path: &'a [u8],
+        metadata: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Option<Headers> {
+        let mut headers = Headers::new(CALL_HEAD_MAX, 0);
+        headers.identity = identity;
+        let head: [(&[u8], &[u8]); 4] =
+            [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b"content-type", b"application/grpc")];
+        for (name, value) in head.into_iter().chain(metadata) {
+            let legal = is_name(name) && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'));
+            headers.field(Field { name, value, legal, never_indexed: false });
+        }
+        (headers.check_request().is_ok() && !headers.is_too_large()).then_some(headers)
+    }
+
     pub(super) fn new(size_max: usize, block_max: usize) -> Headers {
         Headers {
             bytes: Vec::new(),
@@ -300,6 +318,16 @@ impl std::fmt::Debug for Headers {
     }
 }
 
+/// Bytes of the head of a call that came another way than HTTP/2.
+const CALL_HEAD_MAX: usize = 16 << 10;
+
+/// A token in lower case (RFC 9113 section 8.2.1), or a pseudo-header.
+fn is_name(name: &[u8]) -> bool {
+    let rest = name.strip_prefix(b":").unwrap_or(name);
+    let is_token = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9') || b"!#$%&'*+-.^_`|~".contains(byte);
+    !rest.is_empty() && rest.iter().all(is_token)
+}
+
 /// Digits only (RFC 9110 section 8.6); no sign, no list.
 fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
@@ -325,6 +353,21 @@ mod tests {
     }
 
     const HEAD: [(&str, &str); 4] = [(":method", "POST"), (":scheme", "http"), (":path", "/a"), (":authority", "b")];
+
+    #[test]
+    fn a_call_has_a_path_and_metadata_in_lower_case() {
+        let of = |path: &str, fields: &[(&str, &str)]| {
+            Headers::of_call(7, path.as_bytes(), fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
+        };
+        let headers = of("/a/b", &[("key", "value"), ("key-bin", "")]).unwrap();
+        assert_eq!((headers.path(), headers.method(), headers.identity()), (Some(&b"/a/b"[..]), Some(&b"POST"[..]), 7));
+        assert_eq!(headers.get(b"key"), Some(&b"value"[..]));
+        let long = "v".repeat(CALL_HEAD_MAX);
+        for wrong in [("Key", "v"), ("", "v"), (":path", "/c"), (":", "v"), ("k y", "v"), ("k", "a\nb"), ("k", &long)] {
+            assert!(of("/a/b", &[wrong]).is_none(), "{wrong:?}");
+        }
+        assert!(of("", &[]).is_none());
+    }
 
     #[test]
     fn a_request_is_taken_apart() {

@@ -1,6 +1,7 @@
 //! Every flag that takes a value: the option that it sets, the values that it refuses, and their errors.
 
 mod host;
+mod ipc;
 mod models;
 mod openai;
 mod ports;
@@ -26,7 +27,7 @@ type Change = fn(&mut ServeOptions);
 
 /// In the order of the flags.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS, residency::ROWS, record::ROWS, openai::ROWS]
+    [models::ROWS, ports::ROWS, host::ROWS, shares::ROWS, residency::ROWS, record::ROWS, ipc::ROWS, openai::ROWS]
         .into_iter()
         .flatten()
 }

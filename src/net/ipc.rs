@@ -1,0 +1,689 @@
+//! One client's shared-memory rings: the calls in them, and what waits for room (docs/ipc.md).
+//!
+//! The bytes of a call go through the intake that HTTP/2 uses, so that all that is behind it is the same. Everything
+//! here runs on the shard that accepted the client. Frames are copied out of the shared memory before they are looked
+//! at; a client that breaks the contract loses its connection, and no other client notices.
+
+mod rings;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::grpc::unsent_max;
+use super::timeouts::copy_portion;
+use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
+use nereid_clock::now_ns;
+use nereid_ipc::{ClientFrame, ROUTES_MAX, Ring, ServerEnd, Violation, encode, from_server};
+use nereid_memory::regions::LentRegion;
+use nereid_memory::{CallLedger, Exhausted, Gather, Key, Pool, REFUSED, RefusalReason, Slab, Slice};
+use nereid_protocol::grpc::{Code, Exchanges, Intake, IntakeState, Refusal};
+use nereid_protocol::http2::{Handler as _, Headers, StreamId};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service, Token};
+use nereid_protocol::slow_peers::SlowPeers;
+use nereid_queue::frames::{Corrupt, Payload};
+use nereid_shard::TimerKey;
+pub use rings::{IpcSettings, IpcUsers};
+pub(super) use rings::{PolledRings, RingState};
+
+/// Frames and bytes that one turn takes from a ring.
+const FRAMES_PER_TURN: usize = 256;
+const BYTES_PER_TURN: usize = 1 << 20;
+/// Answers that wait for room, or parts of them, beyond which no frame is taken.
+const UNWRITTEN_MAX: usize = 1024;
+/// Bytes that are copied at a time from memory that another process shares.
+const COPIED_AT_ONCE: usize = 1024;
+/// Bytes of one frame with a part of a long message.
+const PART_BYTES: usize = 32 << 10;
+/// Seconds for which a client may leave the request to leave unread.
+const LEAVE_S: u32 = 2;
+/// Metadata that has no meaning in a route: the frames say it, or nothing does.
+const IGNORED: [&[u8]; 5] = [b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"te", b"content-type"];
+/// The byte that wakes the client.
+static BELL: [u8; 1] = [1];
+
+/// A place among the clients that the server takes.
+#[derive(Debug)]
+pub(super) struct ClientPlace(Arc<AtomicUsize>);
+
+impl ClientPlace {
+    /// `None`: there are so many already.
+    fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<ClientPlace> {
+        let place = ClientPlace(Arc::clone(open));
+        (open.fetch_add(1, Ordering::AcqRel) < most).then_some(place)
+    }
+}
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What found no room in the ring of responses.
+enum Unwritten {
+    Data { call: u32, pieces: VecDeque<Slice>, ends: bool },
+    Frame { call: u32, kind: u32, payload: Vec<u8> },
+}
+
+impl Unwritten {
+    fn call(&self) -> u32 {
+        match self {
+            Unwritten::Data { call, .. } | Unwritten::Frame { call, .. } => *call,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Unwritten::Data { pieces, .. } => pieces.iter().map(Slice::len).sum(),
+            Unwritten::Frame { payload, .. } => payload.len(),
+        }
+    }
+}
+
+/// What waits for room in the ring of responses, oldest first.
+#[derive(Default)]
+struct Backlog {
+    unwritten: VecDeque<Unwritten>,
+    bytes: usize,
+    /// Memory of a model that waits here is to be copied.
+    copies: bool,
+    /// Something was written since the last second, and seconds in which nothing was although it waits.
+    has_written: bool,
+    stuck_s: u32,
+}
+
+impl Backlog {
+    fn push(&mut self, unwritten: Unwritten) {
+        self.bytes = self.bytes.saturating_add(unwritten.len());
+        self.unwritten.push_back(unwritten);
+    }
+
+    fn forget(&mut self, call: u32) {
+        self.unwritten.retain(|waiting| waiting.call() != call);
+        self.bytes = self.unwritten.iter().map(Unwritten::len).sum();
+    }
+}
+
+/// See the [module](self).
+pub(super) struct IpcWire {
+    end: ServerEnd,
+    intake: IntakeState,
+    ledger: Rc<CallLedger>,
+    /// Unsent bytes beyond which answers behind others are not taken.
+    unsent_max: usize,
+    routes: Vec<Option<Box<Headers>>>,
+    /// Of the route that was defined last.
+    identity: u64,
+    /// Deadlines of new calls, for the shard's timers.
+    pub deadlines: Vec<(CallKey, Duration)>,
+    /// The frame that is being read; scratch.
+    frame: Vec<u8>,
+    /// Pieces of an answer; scratch.
+    pieces: Vec<Slice>,
+    backlog: Backlog,
+    /// Streams with many answers of which some bytes were unsent at the last report to the service.
+    unsent: Vec<StreamId>,
+    /// Calls whose requests come too slowly.
+    late: Vec<StreamId>,
+    /// The client was requested to leave; how many seconds ago the connection began to end.
+    is_leaving: bool,
+    drained_s: Option<u32>,
+    pub state: RingState,
+    pub failed: bool,
+    /// Dropped last: large memory is unmapped by the thread for that.
+    _lent: Option<LentRegion>,
+    _place: ClientPlace,
+}
+
+/// The calls of a client while its frames are read.
+struct OpenCalls<'a> {
+    key: Key,
+    table: &'a mut Slab<Call>,
+    ledger: &'a Rc<CallLedger>,
+    deadlines: &'a mut Vec<(CallKey, Duration)>,
+    stopped_timers: &'a mut Vec<TimerKey>,
+}
+
+impl Exchanges for OpenCalls<'_> {
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    #[inline]
+    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Result<CallKey, RefusalReason> {
+        let place = self.ledger.enter()?;
+        let call = Call { connection: self.key, at: CallAddress::Grpc(stream), token: None, timer: None, place };
+        let call = CallKey(self.table.insert(call).map_err(|_| RefusalReason::Calls)?.to_u64());
+        if let Some(deadline) = deadline {
+            self.deadlines.push((call, deadline));
+        }
+        Ok(call)
+    }
+
+    fn ledger(&self) -> &Rc<CallLedger> {
+        self.ledger
+    }
+
+    #[inline]
+    fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>> {
+        Some(&mut self.table.get_mut(Key::from_u64(call.0)?)?.token)
+    }
+
+    #[inline]
+    fn close(&mut self, call: CallKey) -> Option<Token> {
+        let call = self.table.remove(Key::from_u64(call.0)?)?;
+        self.stopped_timers.extend(call.timer);
+        call.token
+    }
+}
+
+impl IpcWire {
+    pub fn new(
+        end: ServerEnd,
+        (pool, ledger): (Pool, Rc<CallLedger>),
+        lent: Option<LentRegion>,
+        place: ClientPlace,
+    ) -> IpcWire {
+        IpcWire {
+            end,
+            unsent_max: unsent_max(&pool),
+            intake: IntakeState::new(pool),
+            ledger,
+            routes: Vec::new(),
+            identity: 0,
+            deadlines: Vec::new(),
+            frame: Vec::new(),
+            pieces: Vec::new(),
+            backlog: Backlog::default(),
+            unsent: Vec::new(),
+            late: Vec::new(),
+            is_leaving: false,
+            drained_s: None,
+            state: RingState::default(),
+            failed: false,
+            _lent: lent,
+            _place: place,
+        }
+    }
+
+    /// Takes the frames that are there, as many as a turn has time for; true if there was one.
+    pub fn take_frames<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) -> bool {
+        let (mut frames, mut bytes) = (0, 0);
+        let mut frame = std::mem::take(&mut self.frame);
+        let mut violation = None;
+        let ShardContext { service, replies, calls, readers, stopped_timers, .. } = shared;
+        let mut intake = Intake {
+            state: &mut self.intake,
+            service,
+            replies,
+            readers,
+            exchanges: OpenCalls {
+                key,
+                table: calls,
+                ledger: &self.ledger,
+                deadlines: &mut self.deadlines,
+                stopped_timers,
+            },
+            refused: Vec::new(),
+            withholds: false,
+            is_overloaded: self.backlog.bytes >= self.unsent_max,
+        };
+        while !self.failed
+            && self.backlog.unwritten.len() < UNWRITTEN_MAX
+            && frames < FRAMES_PER_TURN
+            && bytes < BYTES_PER_TURN
+        {
+            let read = match self.end.take(&mut frame) {
+                Ok(None) => break,
+                Ok(Some(kind)) => ClientFrame::read(kind, &frame),
+                Err(Corrupt) => Err(Violation::Position),
+            };
+            (frames, bytes) = (frames + 1, bytes + frame.len());
+            let taken = read.and_then(|frame| match frame {
+                ClientFrame::Call { call, route, ends, timeout_ns, bytes } => {
+                    let id = StreamId::of_call(call);
+                    if call == 0 || intake.state.calls.contains_key(&id) {
+                        return Err(Violation::Call);
+                    }
+                    let headers = self.routes.get(route).and_then(Option::as_ref).ok_or(Violation::Route)?;
+                    let deadline = (timeout_ns > 0).then(|| Duration::from_nanos(timeout_ns));
+                    intake.begin(id, headers, deadline);
+                    intake.data(id, bytes, ends);
+                    Ok(())
+                }
+                ClientFrame::Data { call, ends, bytes } => {
+                    let id = StreamId::of_call(call);
+                    // Nothing is wrong with bytes for a call that is over: the client may not know it yet.
+                    let Some(open) = intake.state.calls.get(&id) else { return Ok(()) };
+                    if open.request_ended {
+                        return Err(Violation::BehindEnd);
+                    }
+                    intake.data(id, bytes, ends);
+                    Ok(())
+                }
+                ClientFrame::Cancel { call } => {
+                    intake.drop_call(StreamId::of_call(call));
+                    self.backlog.forget(call);
+                    Ok(())
+                }
+                ClientFrame::Route { route, path, metadata } => {
+                    self.identity += 1;
+                    let headers = headers_of(self.identity, path, metadata)?;
+                    if self.routes.len() <= route {
+                        self.routes.resize_with((route + 1).min(ROUTES_MAX), || None);
+                    }
+                    *self.routes.get_mut(route).ok_or(Violation::Route)? = Some(Box::new(headers));
+                    Ok(())
+                }
+            });
+            if let Err(found) = taken {
+                violation = Some(found);
+                break;
+            }
+        }
+        let refused = std::mem::take(&mut intake.refused);
+        self.frame = frame;
+        for (id, refusal) in refused {
+            let status = match refusal {
+                Refusal::Grpc(status) => status,
+                Refusal::Encoding(error) => GrpcStatus::new(Code::Unimplemented, error.to_string()),
+                Refusal::Http(_) => GrpcStatus::new(Code::Internal, "the head of a call is none of gRPC"),
+            };
+            self.write_status(id.get(), &status);
+        }
+        if let Some(violation) = violation {
+            self.fail(violation);
+        }
+        frames > 0
+    }
+
+    /// The shard is about to sleep: the client has to ring. False: there is something to do.
+    fn park(&mut self) -> bool {
+        let waiting = self.backlog.unwritten.len();
+        self.end.park(waiting < UNWRITTEN_MAX, waiting > 0)
+    }
+
+    /// Ends the connection, and sends the reason to the client.
+    #[cold]
+    fn fail(&mut self, violation: Violation) {
+        tracing::debug!("a shared-memory connection is closed: {violation}");
+        let status = GrpcStatus::new(Code::InvalidArgument, violation.to_string());
+        self.write_status(0, &status);
+        self.failed = true;
+    }
+
+    fn write_status(&mut self, call: u32, status: &GrpcStatus) {
+        status.refusal.inspect(|reason| reason.count());
+        let more = status.trailers.iter().map(|(name, value)| (&**name, &**value));
+        let reason = status.refusal.map(|reason| (REFUSED.as_bytes(), reason.name().as_bytes()));
+        let pushback = status.refusal.and_then(RefusalReason::pushback_ms);
+        let pushback = pushback.map(|value| (&b"grpc-retry-pushback-ms"[..], value.as_bytes()));
+        let trailers = reason.into_iter().chain(pushback).chain(more);
+        let most = self.end.status_max();
+        let payload = encode::status(call, status.code as u32, &status.message, trailers, most);
+        self.write_frame(call, from_server::STATUS, payload);
+    }
+
+    fn write_frame(&mut self, call: u32, kind: u32, payload: Vec<u8>) {
+        let is_written = self.backlog.unwritten.is_empty() && self.written(|end| end.push(kind, &payload));
+        if !is_written {
+            self.backlog.push(Unwritten::Frame { call, kind, payload });
+        }
+    }
+
+    /// Runs what writes to the ring; false if there is no room.
+    fn written(&mut self, write: impl FnOnce(&mut ServerEnd) -> Result<bool, Corrupt>) -> bool {
+        match write(&mut self.end) {
+            Ok(is_written) => {
+                self.backlog.has_written |= is_written;
+                is_written
+            }
+            Err(Corrupt) => {
+                self.failed = true;
+                false
+            }
+        }
+    }
+
+    /// Writes bytes of the messages of a call, or keeps them until there is room.
+    fn write_data(&mut self, call: u32, message: &mut Gather, ends: bool) {
+        let len = message.len();
+        let mut pieces = std::mem::take(&mut self.pieces);
+        message.take(usize::MAX, &mut pieces);
+        let is_written = self.backlog.unwritten.is_empty()
+            && len <= self.end.data_max().min(PART_BYTES)
+            && self.written(|end| end.push_data(call, ends, len, |to| pieces.iter().for_each(|one| copy(one, to))));
+        if is_written {
+            pieces.clear();
+        } else {
+            self.backlog.push(Unwritten::Data { call, pieces: pieces.drain(..).collect(), ends });
+            self.write_waiting();
+        }
+        self.pieces = pieces;
+    }
+
+    /// Writes what waits, as far as there is room.
+    fn write_waiting(&mut self) {
+        let part_max = self.end.data_max().min(PART_BYTES);
+        while let Some(mut first) = self.backlog.unwritten.pop_front() {
+            let (before, is_over) = (first.len(), self.write_some(&mut first, part_max));
+            let left = if is_over { 0 } else { first.len() };
+            self.backlog.bytes = self.backlog.bytes.saturating_sub(before.saturating_sub(left));
+            if !is_over {
+                return self.backlog.unwritten.push_front(first);
+            }
+        }
+        self.backlog.copies = false;
+    }
+
+    /// Writes as much of it as there is room for; true if that is all of it.
+    fn write_some(&mut self, unwritten: &mut Unwritten, part_max: usize) -> bool {
+        match unwritten {
+            Unwritten::Frame { kind, payload, .. } => self.written(|end| end.push(*kind, payload)),
+            Unwritten::Data { call, pieces, ends } => {
+                let mut left: usize = pieces.iter().map(Slice::len).sum();
+                loop {
+                    let part = left.min(part_max);
+                    let is_last = part == left;
+                    let fill = |to: &mut Payload<'_, Ring>| copy_front(pieces, part, to);
+                    if !self.written(|end| end.push_data(*call, *ends && is_last, part, fill)) {
+                        return false;
+                    }
+                    drop_front(pieces, part);
+                    if is_last {
+                        return true;
+                    }
+                    left -= part;
+                }
+            }
+        }
+    }
+
+    pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: GrpcReply, shared: &mut ShardContext<S>) {
+        let reply = match reply {
+            // One answer of any size may wait, but not one behind the other for a client that does not read.
+            GrpcReply::Message(ref message) | GrpcReply::Answer(ref message) if !self.has_room(message.len()) => {
+                let text = "too many bytes of answers wait for this client to read them";
+                if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+                    shared.service.cancelled(token);
+                }
+                let reason = RefusalReason::UnreadResponses;
+                GrpcReply::End(GrpcStatus::refused(Code::ResourceExhausted, reason, text))
+            }
+            reply => reply,
+        };
+        let Some(stream) = self.intake.calls.get_mut(&id).filter(|stream| stream.call == call) else { return };
+        let reports_load = stream.plan.reports_load;
+        if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {
+            self.unsent.push(id);
+        }
+        match reply {
+            GrpcReply::Message(mut message) => self.write_data(id.get(), &mut message, false),
+            GrpcReply::End(mut status) => {
+                if reports_load {
+                    status.trailers.extend(shared.service.load_trailer());
+                }
+                self.end_call(call, id, shared);
+                self.write_status(id.get(), &status);
+            }
+            GrpcReply::Answer(mut message) if reports_load => {
+                self.write_data(id.get(), &mut message, false);
+                let mut status = GrpcStatus::ok();
+                status.trailers.extend(shared.service.load_trailer());
+                self.end_call(call, id, shared);
+                self.write_status(id.get(), &status);
+            }
+            GrpcReply::Answer(mut message) => {
+                self.end_call(call, id, shared);
+                self.write_data(id.get(), &mut message, true);
+            }
+        }
+    }
+
+    /// An answer of so many bytes can wait here for its client.
+    fn has_room(&self, bytes: usize) -> bool {
+        super::grpc::may_wait(self.backlog.bytes, bytes, self.unsent_max)
+    }
+
+    /// Forgets a call, whose work is over: there is nothing to cancel.
+    fn end_call<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut ShardContext<S>) {
+        if let Some(stream) = self.intake.remove(id) {
+            remove_call(shared, call);
+            shared.readers.keep(stream);
+        }
+    }
+
+    /// Cancels the work of the service for a call.
+    fn cancel<S: Service>(&mut self, call: CallKey, shared: &mut ShardContext<S>) {
+        if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+            shared.service.cancelled(token);
+        }
+    }
+
+    /// Ends a call whose deadline has passed.
+    pub fn expired<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut ShardContext<S>) {
+        self.cancel(call, shared);
+        let status = GrpcStatus::new(Code::DeadlineExceeded, "Deadline Exceeded");
+        self.reply(call, id, GrpcReply::End(status), shared);
+    }
+
+    pub fn abandon<S: Service>(&mut self, shared: &mut ShardContext<S>) {
+        self.unsent.clear();
+        self.backlog = Backlog::default();
+        for (_, stream) in self.intake.calls.drain() {
+            if let Some(token) = remove_call(shared, stream.call).and_then(|call| call.token) {
+                shared.service.cancelled(token);
+            }
+            shared.readers.keep(stream);
+        }
+    }
+
+    /// Ends every call with an error.
+    pub fn fail_unanswered<S: Service>(&mut self, shared: &mut ShardContext<S>) {
+        let calls: Vec<(StreamId, CallKey)> = self.intake.calls.iter().map(|(id, stream)| (*id, stream.call)).collect();
+        for (id, call) in calls {
+            self.cancel(call, shared);
+            let status = GrpcStatus::refused(Code::Unavailable, RefusalReason::Exiting, OUT_OF_TIME);
+            self.reply(call, id, GrpcReply::End(status), shared);
+        }
+    }
+
+    /// Ends a call with an error.
+    pub fn fail_call<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut ShardContext<S>) {
+        self.cancel(call, shared);
+        self.reply(call, id, GrpcReply::End(GrpcStatus::new(Code::Internal, PANICKED)), shared);
+    }
+
+    /// Writes what waits, and says what goes through the socket: a byte if the client has to be woken.
+    pub fn take_bell(&mut self, pieces: &mut Vec<Slice>) {
+        self.write_waiting();
+        if self.end.is_bell_due() {
+            pieces.push(Slice::from_static(&BELL));
+        }
+    }
+
+    /// Something waits for room.
+    fn is_waiting(&self) -> bool {
+        !self.backlog.unwritten.is_empty()
+    }
+
+    /// Bytes that have found no room in the ring.
+    pub fn unsent(&self) -> usize {
+        self.backlog.bytes
+    }
+
+    /// The same of one call.
+    pub fn unsent_of(&self, id: StreamId) -> usize {
+        let call = id.get();
+        self.backlog.unwritten.iter().filter(|waiting| waiting.call() == call).map(Unwritten::len).sum()
+    }
+
+    /// Reports to the service how much of its answers the client has made room for.
+    pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
+        let mut listed = std::mem::take(&mut self.unsent);
+        listed.retain(|id| {
+            let unsent = if self.backlog.unwritten.is_empty() { 0 } else { self.unsent_of(*id) };
+            let Some(stream) = self.intake.calls.get_mut(id) else { return false };
+            if unsent == 0 || unsent != stream.unsent {
+                stream.unsent = unsent;
+                let token = call_mut(shared, stream.call).and_then(|call| call.token);
+                if let Some(token) = token {
+                    shared.service.stream_unsent(token, unsent);
+                }
+            }
+            stream.is_listed = unsent > 0;
+            stream.is_listed
+        });
+        self.unsent = listed;
+    }
+
+    /// A second has passed in which the listed streams had unsent bytes.
+    pub fn report_waits<S: Service>(&mut self, shared: &mut ShardContext<S>) {
+        for id in &self.unsent {
+            let call = self.intake.calls.get(id).map(|stream| stream.call);
+            let token = call.and_then(|call| call_mut(shared, call)).and_then(|call| call.token);
+            if let Some(token) = token {
+                shared.service.stream_waits(token, &mut shared.replies);
+            }
+        }
+    }
+
+    /// A second has passed. Returns whether the client leaves its ring full for too long, and whether there are calls
+    /// whose requests come too slowly.
+    pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, bool) {
+        let late = self.intake.calls.iter_mut().filter_map(|(id, call)| call.second_passed(limits).then_some(*id));
+        self.late.extend(late);
+        if let Some(drained_s) = &mut self.drained_s {
+            *drained_s = drained_s.saturating_add(1);
+        }
+        let has_written = std::mem::take(&mut self.backlog.has_written);
+        self.backlog.stuck_s =
+            if self.backlog.unwritten.is_empty() || has_written { 0 } else { self.backlog.stuck_s.saturating_add(1) };
+        (self.backlog.stuck_s > limits.window_s, !self.late.is_empty())
+    }
+
+    /// Ends the calls whose requests come too slowly.
+    pub fn end_late_calls<S: Service>(&mut self, shared: &mut ShardContext<S>) {
+        for id in std::mem::take(&mut self.late) {
+            let Some(call) = self.intake.calls.get(&id).map(|stream| stream.call) else { continue };
+            self.cancel(call, shared);
+            let status = GrpcStatus::new(Code::Cancelled, "the rest of the request did not come");
+            self.reply(call, id, GrpcReply::End(status), shared);
+        }
+    }
+
+    /// Memory that is not ours waits for room.
+    pub fn holds_foreign(&self) -> bool {
+        let is_foreign = |waiting: &Unwritten| match waiting {
+            Unwritten::Data { pieces, .. } => pieces.iter().any(Slice::is_foreign),
+            Unwritten::Frame { .. } => false,
+        };
+        self.backlog.unwritten.iter().any(is_foreign)
+    }
+
+    /// Memory that is not ours has waited for long enough: it is to be copied.
+    pub fn let_go(&mut self) {
+        self.backlog.copies = true;
+    }
+
+    /// Copies a portion of it, if that is due; true if there is more to copy.
+    pub fn copy_foreign(&mut self, pool: &Pool) -> Result<bool, Exhausted> {
+        if !self.backlog.copies {
+            return Ok(false);
+        }
+        for waiting in &mut self.backlog.unwritten {
+            if let Unwritten::Data { pieces, .. } = waiting
+                && pieces.iter().any(Slice::is_foreign)
+            {
+                let mut ready = Vec::new();
+                let outcome = copy_portion(pieces, &mut ready, pool);
+                ready.into_iter().rev().for_each(|piece| pieces.push_front(piece));
+                outcome?;
+                return Ok(true);
+            }
+        }
+        self.backlog.copies = false;
+        Ok(false)
+    }
+
+    pub fn calls_len(&self) -> usize {
+        self.intake.calls.len()
+    }
+
+    pub fn is_busy(&self) -> bool {
+        !self.backlog.unwritten.is_empty() || self.intake.calls.values().any(|stream| !stream.plan.streaming)
+    }
+
+    /// Requests the client to go elsewhere; what it sends is served meanwhile.
+    pub fn leave(&mut self) {
+        if !std::mem::replace(&mut self.is_leaving, true) {
+            self.write_frame(0, from_server::LEAVE, vec![0; 8]);
+        }
+    }
+
+    /// Ends the connection when its calls are over.
+    pub fn drain(&mut self) {
+        self.leave();
+        self.drained_s.get_or_insert(0);
+    }
+
+    pub fn should_close(&self) -> bool {
+        let is_drained = self.drained_s.is_some_and(|drained_s| drained_s >= LEAVE_S);
+        self.failed || (is_drained && self.intake.calls.is_empty() && self.backlog.unwritten.is_empty())
+    }
+}
+
+/// The head of the calls of a route.
+fn headers_of(identity: u64, path: &[u8], strings: nereid_ipc::Strings<'_>) -> Result<Headers, Violation> {
+    let strings = strings.collect::<Result<Vec<_>, _>>()?;
+    let (pairs, []) = strings.as_chunks::<2>() else { return Err(Violation::Metadata) };
+    let pairs = pairs.iter().map(|[name, value]| (*name, *value)).filter(|(name, _)| !IGNORED.contains(name));
+    Headers::of_call(identity, path, pairs).ok_or(Violation::Metadata)
+}
+
+/// Writes the bytes of a slice, which another process may be changing.
+fn copy(piece: &Slice, to: &mut Payload<'_, Ring>) {
+    copy_range(piece, 0, piece.len(), to);
+}
+
+fn copy_range(piece: &Slice, from: usize, len: usize, to: &mut Payload<'_, Ring>) {
+    if piece.shared().is_none() {
+        return to.write(piece.get(from..from + len).unwrap_or_default());
+    }
+    let mut copied = 0;
+    while copied < len {
+        let mut bytes = [0; COPIED_AT_ONCE];
+        let most = bytes.len().min(len - copied);
+        let n = piece.copy_to(from + copied, &mut bytes[..most]);
+        if n == 0 {
+            return;
+        }
+        to.write(&bytes[..n]);
+        copied += n;
+    }
+}
+
+/// Writes the first `len` bytes of the pieces.
+fn copy_front(pieces: &VecDeque<Slice>, mut len: usize, to: &mut Payload<'_, Ring>) {
+    for piece in pieces {
+        let n = piece.len().min(len);
+        copy_range(piece, 0, n, to);
+        len -= n;
+        if len == 0 {
+            return;
+        }
+    }
+}
+
+fn drop_front(pieces: &mut VecDeque<Slice>, mut len: usize) {
+    while let Some(first) = pieces.front_mut() {
+        if first.len() > len {
+            return first.advance(len);
+        }
+        len -= first.len();
+        pieces.pop_front();
+    }
+}

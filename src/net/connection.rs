@@ -53,6 +53,8 @@ impl Wire {
         match self {
             Wire::Http(wire) => wire.connection.rest(),
             Wire::Grpc(wire) => wire.connection.rest(),
+            // The rings are the client's memory; nothing is kept for the next answers.
+            Wire::Ipc(_) => {}
         }
     }
 

@@ -108,8 +108,8 @@ fn builds_ring() -> bool {
     ring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(8).is_ok()
 }
 
-/// Interrupts a read of the calling thread that has a timeout, some 20 ms from now, as a signal would: so does the kernel
-/// while it takes down a ring that the thread has closed. False where io_uring is refused.
+/// Interrupts a read of the calling thread that has a timeout, some 20 ms from now, as a signal would: so does the
+/// kernel while it takes down a ring that the thread has closed. False where io_uring is refused.
 pub fn interrupt_next_wait() -> bool {
     builds_ring()
 }

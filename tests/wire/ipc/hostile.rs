@@ -90,7 +90,7 @@ fn clients_that_lie_harm_no_other_client() {
                 for _ in 0..8 {
                     liar.begin(route, &message, true, None)?;
                     for _ in 0..4 {
-                        let places = [WORDS[word() as usize % 6], RING + (word() as usize % 4096 & !3)];
+                        let places = [WORDS[word() as usize % 6], RING + ((word() as usize % 4096) & !3)];
                         let values = [word(), word() % 65_536, 0, u64::from(u32::MAX), word() % 64];
                         let (at, value) = (places[word() as usize % 2], values[word() as usize % 5]);
                         assert!(segment.write(at, &value.to_le_bytes()));

@@ -282,7 +282,7 @@ impl World {
 
 /// With every other seed, arrivals at whatever joins two tensors or more are counted.
 fn simulate(seed: u64) -> Result<(), String> {
-    with_looked_at_max(if seed % 2 == 0 { usize::MAX } else { 1 }, || play(seed))
+    with_looked_at_max(if seed.is_multiple_of(2) { usize::MAX } else { 1 }, || play(seed))
 }
 
 fn play(seed: u64) -> Result<(), String> {

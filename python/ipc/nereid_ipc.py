@@ -80,12 +80,14 @@ class Client:
     """One connection: `path` is what the server's --ipc-path names, `metadata` goes with every call."""
 
     def __init__(self, path, metadata=()):
+        self._memory = None
+        self._closed = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(os.fspath(path))
             self._map(self._greeting())
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -96,7 +98,6 @@ class Client:
         self._tail = 0
         self._partial = {}
         self._events = collections.deque()
-        self._closed = None
         self.is_leaving = False
 
     def __enter__(self):
@@ -106,26 +107,48 @@ class Client:
         self.close()
 
     def close(self):
-        """Ends the connection; calls that are open are cancelled."""
+        """Ends the connection; calls that are open are cancelled. The memory is unmapped, at once or with the last
+        slice of the arena that the caller has kept."""
         self._socket.close()
         self._closed = self._closed or Closed("the client has closed the connection")
+        memory, self._memory = self._memory, None
+        if memory is None:
+            return
+        self._words = self._bytes = self.arena = None
+        try:
+            memory.close()
+        except BufferError:
+            # A slice of the arena is in use: the mapping goes with it.
+            pass
 
     def _greeting(self):
-        hello, descriptors, _, _ = socket.recv_fds(self._socket, _HELLO.size, 1)
-        while len(hello) < _HELLO.size:
-            more = self._socket.recv(_HELLO.size - len(hello))
-            if not more:
-                raise Closed("the server has closed the connection")
-            hello += more
-        magic, version, code, size = _HELLO.unpack(hello)
-        if magic != _MAGIC or version != _VERSION:
-            raise Refused(f"the server does not speak version {_VERSION} of the shared-memory ring")
-        if code != 0 or not descriptors:
-            text = b""
-            while len(text) < size and (more := self._socket.recv(size - len(text))):
-                text += more
-            raise Refused(f"status {code}: {text.decode(errors='replace')}")
-        return descriptors[0], size
+        # Not socket.recv_fds, which ignores its flags.
+        space = socket.CMSG_SPACE(struct.calcsize("i"))
+        hello, control, _, _ = self._socket.recvmsg(_HELLO.size, space, socket.MSG_CMSG_CLOEXEC)
+        descriptors = []
+        for level, kind, data in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+        try:
+            while len(hello) < _HELLO.size:
+                more = self._socket.recv(_HELLO.size - len(hello))
+                if not more:
+                    raise Closed("the server has closed the connection")
+                hello += more
+            magic, version, code, size = _HELLO.unpack(hello)
+            if magic != _MAGIC or version != _VERSION:
+                raise Refused(f"the server does not speak version {_VERSION} of the shared-memory ring")
+            if code != 0:
+                text = b""
+                while len(text) < size and (more := self._socket.recv(min(size - len(text), 65536))):
+                    text += more
+                raise Refused(f"status {code}: {text.decode(errors='replace')}")
+            if not descriptors:
+                raise Refused("the server sent no memory object")
+            return descriptors.pop(0), size
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _map(self, given):
         descriptor, size = given
@@ -166,22 +189,25 @@ class Client:
     def begin(self, method, message, ends=True, timeout=None, metadata=None):
         """Begins a call and returns its number. `method` is a name such as "ModelInfer", or a whole path. Not `ends`:
         further messages follow (`send`)."""
-        if self.is_leaving:
+        if self.is_leaving and not self._closed:
             raise Closed("the server leaves: it takes no new calls on this connection")
+        message, prefix = _framed(message)
         route = self._route(method, metadata)
-        self._last_call = self._last_call % 0xFFFFFFFF + 1
+        self._last_call = call = self._last_call % 0xFFFFFFFF + 1
         timeout_ns = 0 if timeout is None else max(1, int(timeout * 1e9))
-        framed = _PREFIX.pack(0, len(message)) + message
-        most = self._requests[1] // 2 - 8 - _CALL_HEAD.size
-        first, rest = framed[:most], framed[most:]
-        flags = _END if ends and not rest else 0
-        self._push(_CALL, _CALL_HEAD.pack(self._last_call, route, flags, timeout_ns) + first)
-        self._go_on(self._last_call, rest, ends)
-        return self._last_call
+        most = self._requests[1] // 2 - 8 - _CALL_HEAD.size - _PREFIX.size
+        flags = _END if ends and len(message) <= most else 0
+        self._push(_CALL, _CALL_HEAD.pack(call, route, flags, timeout_ns) + prefix, message[:most])
+        self._go_on(call, message, most, ends)
+        return call
 
     def send(self, call, message, ends=False):
         """Another message of a call."""
-        self._go_on(call, _PREFIX.pack(0, len(message)) + message, ends)
+        message, prefix = _framed(message)
+        most = self._requests[1] // 2 - 8 - _DATA_HEAD.size - _PREFIX.size
+        flags = _END if ends and len(message) <= most else 0
+        self._push(_DATA, _DATA_HEAD.pack(call, flags) + prefix, message[:most])
+        self._go_on(call, message, most, ends)
 
     def finish(self, call):
         """No message follows."""
@@ -197,6 +223,8 @@ class Client:
         None is returned when it is over."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
+            if self._memory is None:
+                raise self._closed
             self._read()
             if self._events:
                 return self._events.popleft()
@@ -208,7 +236,7 @@ class Client:
             self._sleep(_FRAMES, left, lambda: self._words[_RESPONSE_HEAD] != self._tail)
 
     def infer(self, model, inputs, outputs=(), version="", id="", parameters=None, timeout=None):
-        """Calls a model that answers once. `inputs`: names to (datatype, shape, bytes-like). Returns names to Output."""
+        """Calls a model that answers once. `inputs`: names to (datatype, shape, any buffer). Returns names to Output."""
         message = encode_infer_request(model, inputs, outputs, version, id, parameters)
         return decode_infer_response(self.call("ModelInfer", message, timeout))
 
@@ -227,11 +255,13 @@ class Client:
             self._routes[key] = route
         return route
 
-    def _go_on(self, call, rest, ends):
+    def _go_on(self, call, message, at, ends):
+        """Sends what lies behind `at`. Parts are views: a long message is copied once, into the ring."""
         most = self._requests[1] // 2 - 8 - _DATA_HEAD.size
-        while rest:
-            part, rest = rest[:most], rest[most:]
-            self._push(_DATA, _DATA_HEAD.pack(call, _END if ends and not rest else 0) + part)
+        while at < len(message):
+            part = message[at : at + most]
+            at += len(part)
+            self._push(_DATA, _DATA_HEAD.pack(call, _END if ends and at == len(message) else 0), part)
 
     # Rings.
 
@@ -240,10 +270,13 @@ class Client:
         skipped = capacity - at if frame > capacity - at else 0
         return self._head - self._words[_REQUEST_TAIL] + skipped + frame <= capacity
 
-    def _push(self, kind, payload):
+    def _push(self, kind, head, part=b""):
+        if self._closed:
+            raise self._closed
         base, capacity = self._requests
-        frame = (8 + len(payload) + 7) & ~7
-        if len(payload) > capacity // 2 - 8:
+        length = len(head) + len(part)
+        frame = (8 + length + 7) & ~7
+        if length > capacity // 2 - 8:
             raise ValueError("a frame is longer than half of the ring")
         while not self._has_room(frame):
             self._read()
@@ -257,8 +290,10 @@ class Client:
             _FRAME.pack_into(self._memory, base + at, _SKIP, 0)
             self._head += capacity - at
             at = 0
-        _FRAME.pack_into(self._memory, base + at, len(payload), kind)
-        self._bytes[base + at + 8 : base + at + 8 + len(payload)] = payload
+        _FRAME.pack_into(self._memory, base + at, length, kind)
+        at += base + 8
+        self._bytes[at : at + len(head)] = head
+        self._bytes[at + len(head) : at + length] = part
         self._head += frame
         _order()
         self._words[_REQUEST_HEAD] = self._head
@@ -316,14 +351,10 @@ class Client:
     def _take(self, kind, payload):
         call, flags = _DATA_HEAD.unpack_from(payload)
         if kind == _FROM_DATA:
-            pending = self._partial.pop(call, b"") + payload[8:]
-            while len(pending) >= 5 and len(pending) >= 5 + (length := _PREFIX.unpack_from(pending)[1]):
-                self._events.append((call, "message", pending[5 : 5 + length]))
-                pending = pending[5 + length :]
+            self._take_data(call, payload)
             if flags & _END:
+                self._partial.pop(call, None)
                 self._events.append((call, "end", None))
-            elif pending:
-                self._partial[call] = pending
         elif kind == _FROM_STATUS:
             self._partial.pop(call, None)
             strings, at = [], 8
@@ -340,12 +371,50 @@ class Client:
         elif kind == _FROM_LEAVE:
             self.is_leaving = True
 
+    def _take_data(self, call, payload):
+        """The bytes of messages behind the head of a frame. Those of a message that is not complete are appended to
+        what is there, so that a long message is not copied again with each of its parts."""
+        pending = self._partial.get(call)
+        at = _DATA_HEAD.size
+        if pending is not None:
+            pending += memoryview(payload)[at:]
+            payload, at = pending, 0
+        with memoryview(payload) as view:
+            while len(view) - at >= _PREFIX.size:
+                begin = at + _PREFIX.size
+                end = begin + _PREFIX.unpack_from(view, at)[1]
+                if end > len(view):
+                    break
+                self._events.append((call, "message", bytes(view[begin:end])))
+                at = end
+        if at == len(payload):
+            self._partial.pop(call, None)
+        elif pending is None:
+            self._partial[call] = bytearray(memoryview(payload)[at:])
+        else:
+            del pending[:at]
+
 
 # Messages of inference, as protobuf encodes them (proto/grpc_service.proto).
 
 
 def _bytes(text):
     return text.encode() if isinstance(text, str) else bytes(text)
+
+
+def _raw(data):
+    """The bytes of any buffer, whatever its shape."""
+    return memoryview(data).tobytes()
+
+
+def _framed(message):
+    """A message as a view of bytes, and its prefix."""
+    view = memoryview(message)
+    if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
+        view = memoryview(_raw(view))
+    if len(view) > 0xFFFFFFFF:
+        raise ValueError(f"a message of {len(view)} bytes is too long: its length has 32 bits")
+    return view.cast("B"), _PREFIX.pack(0, len(view))
 
 
 def _varint(number):
@@ -389,7 +458,7 @@ def place_in_arena(client, offset, byte_size):
 def encode_infer_request(model, inputs, outputs=(), version="", id="", parameters=None):
     """A ModelInferRequest. An input is (datatype, shape, bytes-like) or (datatype, shape, parameters of its place); an
     output is a name, or a name and the parameters of its place."""
-    message, raw = _field(1, _bytes(model)), b""
+    message, raw = _field(1, _bytes(model)), []
     if version:
         message += _field(2, _bytes(version))
     if id:
@@ -401,12 +470,13 @@ def encode_infer_request(model, inputs, outputs=(), version="", id="", parameter
         if isinstance(data, dict):
             tensor += _parameters(4, data)
         else:
-            raw += _field(7, bytes(memoryview(data).cast("B")) if len(memoryview(data)) else b"")
+            data = _raw(data)
+            raw += [_varint(7 << 3 | 2) + _varint(len(data)), data]
         message += _field(5, tensor)
     for output in outputs:
         name, place = (output, None) if isinstance(output, str) else output
         message += _field(6, _field(1, _bytes(name)) + _parameters(2, place))
-    return message + raw
+    return b"".join([message, *raw])
 
 
 def _fields(message):

@@ -51,6 +51,18 @@ fn the_client_in_python_calls_models() {
     });
 }
 
+/// What no server shows: copies, descriptors and memory of the client.
+#[test]
+fn the_client_in_python_keeps_nothing_and_copies_once() {
+    if python().output().is_err() {
+        return skip("there is no python3");
+    }
+    let mut command = Command::new("python3");
+    command.arg("-B").arg(paths::root().join("tests/python/ipc_client_test.py"));
+    let output = command.output().expect("to run Python");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The system's Python with the script that calls models: the client needs no package.
 fn python() -> Command {
     let mut command = Command::new("python3");

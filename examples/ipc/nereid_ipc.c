@@ -44,6 +44,8 @@ struct nereid_ipc {
     uint64_t head, tail, spin_ns;
     uint32_t last_call, routes, routes_max;
     int is_closed, is_leaving;
+    /* A negative errno value after which nothing that the server wrote can be used. */
+    int broken;
     partial *partials;
     event *first, *last, *given;
     char name[257], farewell[1024];
@@ -184,24 +186,34 @@ static int has_room(nereid_ipc *client, size_t frame) {
     return used + (frame > to_end ? to_end : 0) + frame <= client->requests_len;
 }
 
-/* Sleeps until the server rings or the time is over. `frame`: the sleeper waits for room for one of so many bytes too. */
-static int sleep_until(nereid_ipc *client, size_t frame, int timeout_ms) {
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Milliseconds of a poll that ends at a time, rounded up; UINT64_MAX: never. */
+static int poll_ms(uint64_t until_ns) {
+    if (until_ns == UINT64_MAX) return -1;
+    uint64_t now = now_ns(), left = until_ns > now ? until_ns - now : 0;
+    return left > INT32_MAX * UINT64_C(1000000) ? INT32_MAX : (int)((left + 999999) / 1000000);
+}
+
+/* Sleeps until the server rings, a signal comes, or the time is reached. `frame`: the sleeper waits for room for one of so
+ * many bytes too. */
+static void sleep_until(nereid_ipc *client, size_t frame, uint64_t until_ns) {
     _Atomic uint64_t *bell = word(client, CLIENT_BELL);
     atomic_store_explicit(bell, frame ? FRAMES | ROOM : FRAMES, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
-    int outcome = 0;
     if (!has_frames(client) && !(frame && has_room(client, frame))) {
         struct pollfd waits = {client->socket, POLLIN, 0};
-        int n = poll(&waits, 1, timeout_ms);
-        if (n == 0) outcome = -ETIMEDOUT;
-        if (n > 0) {
+        if (poll(&waits, 1, poll_ms(until_ns)) > 0) {
             uint8_t bytes[64];
             ssize_t got = recv(client->socket, bytes, sizeof bytes, MSG_DONTWAIT);
             if (got == 0 || (got < 0 && errno == ECONNRESET)) client->is_closed = 1;
         }
     }
     atomic_store_explicit(bell, 0, memory_order_relaxed);
-    return outcome;
 }
 
 /* Frames of the server. */
@@ -285,25 +297,27 @@ static int take_frame(nereid_ipc *client, uint32_t kind, const uint8_t *payload,
 static int read_frames(nereid_ipc *client) {
     const uint8_t *ring_at = client->memory + client->responses_at;
     size_t capacity = client->responses_len;
-    int has_read = 0, outcome = 0;
-    while (outcome == 0 && has_frames(client)) {
+    int has_read = 0;
+    /* A frame that could not be taken is a hole in a message: nothing behind it is read. */
+    while (!client->broken && has_frames(client)) {
         uint64_t head = atomic_load_explicit(word(client, RESPONSE_HEAD), memory_order_acquire);
         size_t at = client->tail % capacity;
         uint32_t len = get32(ring_at + at);
         if (len == SKIP)
             client->tail += capacity - at;
         else if (len > capacity - at - FRAME_HEAD)
-            return -EPROTO;
+            client->broken = -EPROTO;
         else {
-            outcome = take_frame(client, get32(ring_at + at + 4), ring_at + at + FRAME_HEAD, len);
+            client->broken = take_frame(client, get32(ring_at + at + 4), ring_at + at + FRAME_HEAD, len);
             client->tail += frame_len(len);
         }
-        if (client->tail > head) return -EPROTO;
+        if (client->tail > head) client->broken = -EPROTO;
+        if (client->broken) break;
         atomic_store_explicit(word(client, RESPONSE_TAIL), client->tail, memory_order_release);
         has_read = 1;
     }
     if (has_read && !client->is_closed) ring_if_wanted(client, ROOM);
-    return outcome;
+    return client->broken;
 }
 
 /* Frames of the client. */
@@ -314,12 +328,13 @@ static int push(nereid_ipc *client, uint32_t kind, const part *parts, size_t cou
     size_t len = 0, capacity = client->requests_len;
     for (size_t i = 0; i < count; i++) len += parts[i].len;
     if (len > capacity / 2 - FRAME_HEAD) return -EMSGSIZE;
+    if (client->broken) return client->broken;
     size_t frame = frame_len(len);
     while (!has_room(client, frame)) {
         int outcome = read_frames(client);
         if (outcome < 0) return outcome;
         if (client->is_closed) return -ECONNRESET;
-        sleep_until(client, frame, -1);
+        sleep_until(client, frame, UINT64_MAX);
     }
     uint8_t *ring_at = client->memory + client->requests_at;
     size_t at = client->head % capacity;
@@ -403,18 +418,12 @@ int nereid_ipc_cancel(nereid_ipc *client, uint32_t call) {
     return push(client, CANCEL, &(part){head, sizeof head}, 1);
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 int nereid_ipc_next(nereid_ipc *client, int timeout_ms, nereid_ipc_event *out) {
+    uint64_t until = timeout_ms < 0 ? UINT64_MAX : now_ns() + (uint64_t)timeout_ms * 1000000u;
     free(client->given);
     client->given = NULL;
     for (;;) {
         int outcome = read_frames(client);
-        if (outcome < 0) return outcome;
         if (client->first) {
             client->given = client->first;
             client->first = client->first->next;
@@ -422,12 +431,16 @@ int nereid_ipc_next(nereid_ipc *client, int timeout_ms, nereid_ipc_event *out) {
             *out = client->given->is;
             return 0;
         }
+        if (outcome < 0) return outcome;
         if (client->is_closed) return -ECONNRESET;
+        /* Whatever else has come: bells without a cause, parts of a message, signals. */
+        if (until != UINT64_MAX && now_ns() >= until) return -ETIMEDOUT;
         if (client->spin_ns) {
-            uint64_t until = now_ns() + client->spin_ns;
-            while (!has_frames(client) && now_ns() < until) {
+            uint64_t spin_until = now_ns() + client->spin_ns;
+            if (spin_until > until) spin_until = until;
+            while (!has_frames(client) && now_ns() < spin_until) {
             }
         }
-        if (!has_frames(client) && (outcome = sleep_until(client, 0, timeout_ms)) < 0) return outcome;
+        if (!has_frames(client)) sleep_until(client, 0, until);
     }
 }

@@ -50,7 +50,8 @@ int nereid_ipc_cancel(nereid_ipc *client, uint32_t call);
 /* Polls for so many nanoseconds before each sleep; 0, the default: not at all. */
 void nereid_ipc_spin(nereid_ipc *client, uint64_t spin_ns);
 
-/* What comes next. `timeout_ms`: -1 waits for ever; -ETIMEDOUT: the time is over; -ECONNRESET: the connection is. */
+/* What comes next. `timeout_ms`: -1 waits for ever; -ETIMEDOUT: the time is over; -ECONNRESET: the connection is. After
+ * any other error, such as -ENOMEM, every further call returns it: a response may be incomplete. */
 int nereid_ipc_next(nereid_ipc *client, int timeout_ms, nereid_ipc_event *event);
 
 /* The memory for tensors, which the caller divides, and its name for the parameter shared_memory_region. */

@@ -36,6 +36,22 @@ fn the_client_in_c_calls_a_model() {
     let _ = std::fs::remove_file(&program);
 }
 
+/// What no server shows: a clock that is moved by hand, and no memory.
+#[test]
+fn the_client_in_c_keeps_its_deadline_and_its_errors() {
+    let program = std::env::temp_dir().join(format!("nereid-ipc-client-{}", std::process::id()));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
+    compiler.arg("-I").arg(paths::root().join("examples/ipc")).arg(paths::root().join("tests/wire/ipc/client.c"));
+    match compiler.status() {
+        Ok(status) => assert!(status.success(), "{compiler:?}"),
+        Err(error) => return skip(&format!("cc: {error}")),
+    }
+    let output = Command::new(&program).output().expect("to run it");
+    let _ = std::fs::remove_file(&program);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn the_client_in_python_calls_models() {
     if python().output().is_err() {

@@ -1,30 +1,27 @@
-//! A client of the ring that blocks its thread: for tests, for `nereid perf`, and as the model of clients elsewhere.
+//! A client of the ring that blocks its thread: for programs and tests, and as the model of clients elsewhere.
 //!
 //! A [`Client`] belongs to one thread at a time. Several calls may be open; what comes for them is returned by
 //! [`Client::next`] in the order in which the server wrote it.
 
+mod end;
+
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use nereid_memory::Segment;
-use nereid_queue::bell;
-use nereid_queue::frames::{Consumer, Corrupt, Producer, payload_max};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use nereid_queue::frames::Corrupt;
 
-use super::frame::{DATA_HEAD, ServerFrame, Violation, encode, from_client};
-use super::layout::{HELLO_BYTES, Layout, LayoutError, MAGIC, ROUTES_MAX, Ring, VERSION, client_bell, server_bell};
+pub use end::ClientEnd;
+
+use super::frame::{ServerFrame, Violation};
+use super::layout::{LayoutError, ROUTES_MAX};
 
 /// Bytes before every message: a flag, and its length (gRPC over HTTP/2).
 const PREFIX_BYTES: usize = 5;
-/// Bytes of a text with which a server refuses a client.
-const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 /// Polls between two reads of the clock.
 const POLLS: u32 = 64;
 
@@ -43,6 +40,12 @@ pub enum ClientError {
     Leaving,
     #[error("a client defines at most {ROUTES_MAX} routes")]
     Routes,
+    #[error("a route of {0} bytes does not fit the ring: give it less metadata")]
+    Metadata(usize),
+    #[error("a message of {0} bytes is too long: its length has 32 bits")]
+    Message(usize),
+    #[error("a call had no end in time")]
+    TimedOut,
     #[error("what the server wrote cannot be: {0}")]
     Server(Violation),
     #[error(transparent)]
@@ -82,12 +85,7 @@ pub enum ClientEvent {
 #[derive(Debug)]
 pub struct Client {
     socket: UnixStream,
-    segment: Arc<Segment>,
-    layout: Layout,
-    requests: Producer<Ring>,
-    responses: Consumer<Ring>,
-    routes: u16,
-    last_call: u32,
+    end: ClientEnd,
     /// Bytes of messages that are not complete.
     partial: HashMap<u32, Vec<u8>>,
     events: VecDeque<ClientEvent>,
@@ -102,34 +100,15 @@ pub struct Client {
 impl Client {
     /// Connects to the path that `--ipc-path` names.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let mut socket = UnixStream::connect(path)?;
-        let (hello, object) = greeting(&mut socket)?;
-        let number =
-            |at: usize| hello.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes);
-        if !hello.starts_with(&MAGIC) {
-            return Err(LayoutError::Magic.into());
-        }
-        if number(8) != VERSION {
-            return Err(LayoutError::Version(number(8)).into());
-        }
-        let size = hello.get(16..24).and_then(|all| all.try_into().ok()).map_or(0, u64::from_le_bytes);
-        if number(12) != 0 {
-            let mut text = Vec::new();
-            socket.take(size.min(REFUSAL_BYTES_MAX)).read_to_end(&mut text)?;
-            return Err(ClientError::Refused { code: number(12), text: String::from_utf8_lossy(&text).into_owned() });
-        }
-        let size = usize::try_from(size).map_err(|_| LayoutError::Parts)?;
-        let object = object.ok_or_else(|| ClientError::Closed(": it sent no memory object".to_owned()))?;
-        let segment = Arc::new(Segment::open(object, size)?);
-        let layout = Layout::read(&segment)?;
+        Client::over(UnixStream::connect(path)?)
+    }
+
+    /// Takes a connection to that path. A read timeout of the socket limits the wait for the greeting alone.
+    pub fn over(mut socket: UnixStream) -> Result<Client, ClientError> {
+        let end = ClientEnd::greet(&mut socket)?;
         Ok(Client {
-            requests: Producer::new(layout.request_ring(&segment)),
-            responses: Consumer::new(layout.response_ring(&segment)),
             socket,
-            segment,
-            layout,
-            routes: 0,
-            last_call: 0,
+            end,
             partial: HashMap::new(),
             events: VecDeque::new(),
             frame: Vec::new(),
@@ -147,37 +126,28 @@ impl Client {
 
     /// The name of the arena in requests, and its bytes.
     pub fn arena(&self) -> (&[u8], usize) {
-        (&self.layout.name, self.layout.arena.1)
+        self.end.arena()
     }
 
     /// Writes to the arena; false if the bytes do not fit there.
     #[must_use]
     pub fn write_arena(&self, at: usize, bytes: &[u8]) -> bool {
-        let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= self.layout.arena.1);
-        fits && self.segment.write(self.layout.arena.0 + at, bytes)
+        self.end.write_arena(at, bytes)
     }
 
     /// A copy of bytes of the arena; `None`: they do not lie there.
     pub fn read_arena(&self, at: usize, len: usize) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let fits = at.checked_add(len).is_some_and(|end| end <= self.layout.arena.1);
-        (fits && self.segment.read(self.layout.arena.0 + at, len, &mut bytes)).then_some(bytes)
+        self.end.read_arena(at, len)
     }
 
     /// The object, for tests that write anything to it.
     pub fn segment(&self) -> &Arc<Segment> {
-        &self.segment
+        self.end.segment()
     }
 
     /// Defines a method, such as `/inference.GRPCInferenceService/ModelInfer`, with metadata for its calls.
     pub fn route(&mut self, path: &str, metadata: &[(&[u8], &[u8])]) -> Result<Route, ClientError> {
-        if usize::from(self.routes) >= ROUTES_MAX {
-            return Err(ClientError::Routes);
-        }
-        let route = self.routes;
-        self.push(from_client::ROUTE, &encode::route(route, path.as_bytes(), metadata), &[])?;
-        self.routes += 1;
-        Ok(Route(route))
+        self.when_room(|end| end.define(path, metadata))
     }
 
     /// Begins a call with its first message; `ends`: it is the only one. Returns the number of the call.
@@ -191,39 +161,34 @@ impl Client {
         if self.is_leaving {
             return Err(ClientError::Leaving);
         }
-        self.last_call = self.last_call.wrapping_add(1).max(1);
-        let (call, prefix) = (self.last_call, prefix(message));
-        let timeout_ns = timeout.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
-        let most = payload_max(self.layout.requests.1);
-        let first = message.len().min(most - encode::call(0, 0, false, 0).len() - PREFIX_BYTES);
-        let (first, rest) = message.split_at(first);
-        let head = encode::call(call, route.0, ends && rest.is_empty(), timeout_ns);
-        self.push(from_client::CALL, &head, &[&prefix, first])?;
+        let prefix = prefix(message.len())?;
+        let call = self.end.new_call();
+        let (first, rest) = message.split_at(message.len().min(self.end.call_max() - PREFIX_BYTES));
+        let ends_here = ends && rest.is_empty();
+        self.when_room(|end| Ok(end.push_call(call, route, ends_here, timeout, &[&prefix, first])?.then_some(())))?;
         self.go_on(call, rest, ends)?;
         Ok(call)
     }
 
     /// Sends another message of a call.
     pub fn send(&mut self, call: u32, message: &[u8], ends: bool) -> Result<(), ClientError> {
-        let prefix = prefix(message);
-        self.push(from_client::DATA, &encode::data(call, false), &[&prefix])?;
-        match message.is_empty() {
-            true if ends => self.finish(call),
-            true => Ok(()),
-            false => self.go_on(call, message, ends),
-        }
+        let prefix = prefix(message.len())?;
+        let ends_here = ends && message.is_empty();
+        self.when_room(|end| Ok(end.push_data(call, ends_here, &[&prefix])?.then_some(())))?;
+        self.go_on(call, message, ends)
     }
 
     /// Sends no more messages of a call.
     pub fn finish(&mut self, call: u32) -> Result<(), ClientError> {
-        self.push(from_client::DATA, &encode::data(call, true), &[])
+        self.when_room(|end| Ok(end.push_data(call, true, &[])?.then_some(())))
     }
 
     fn go_on(&mut self, call: u32, mut rest: &[u8], ends: bool) -> Result<(), ClientError> {
-        let most = payload_max(self.layout.requests.1) - DATA_HEAD;
+        let most = self.end.data_max();
         while !rest.is_empty() {
             let (part, behind) = rest.split_at(rest.len().min(most));
-            self.push(from_client::DATA, &encode::data(call, ends && behind.is_empty()), &[part])?;
+            let ends_here = ends && behind.is_empty();
+            self.when_room(|end| Ok(end.push_data(call, ends_here, &[part])?.then_some(())))?;
             rest = behind;
         }
         Ok(())
@@ -232,28 +197,44 @@ impl Client {
     /// Waits no longer for a call. Responses that are under way may still come.
     pub fn cancel(&mut self, call: u32) -> Result<(), ClientError> {
         self.partial.remove(&call);
-        self.push(from_client::CANCEL, &encode::data(call, false), &[])
+        self.when_room(|end| Ok(end.push_cancel(call)?.then_some(())))
     }
 
     /// A unary call: its response, or its status.
     pub fn call(&mut self, route: Route, message: &[u8]) -> Result<Result<Vec<u8>, ClientStatus>, ClientError> {
+        self.call_within(route, message, None)
+    }
+
+    /// The same; a call without an end within `patience` is cancelled, and an error.
+    pub fn call_within(
+        &mut self,
+        route: Route,
+        message: &[u8],
+        patience: Option<Duration>,
+    ) -> Result<Result<Vec<u8>, ClientStatus>, ClientError> {
+        let until = patience.and_then(|patience| Instant::now().checked_add(patience));
         let this = self.begin(route, message, true, None)?;
         let mut response = None;
         loop {
-            match self.next(None)? {
+            match self.next(until.map(|until| until.saturating_duration_since(Instant::now())))? {
                 Some(ClientEvent::Message { call, message }) if call == this => response = Some(message),
                 Some(ClientEvent::End { call, status }) if call == this => {
                     return Ok(if status.code == 0 { Ok(response.unwrap_or_default()) } else { Err(status) });
                 }
                 // Of a call that was cancelled.
-                _ => {}
+                Some(_) => {}
+                None => {
+                    self.cancel(this)?;
+                    return Err(ClientError::TimedOut);
+                }
             }
         }
     }
 
     /// What comes next; `None`: the time is over.
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<ClientEvent>, ClientError> {
-        let until = timeout.map(|timeout| Instant::now() + timeout);
+        // A time beyond those of the clock is none.
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             self.read_frames()?;
             if let Some(event) = self.events.pop_front() {
@@ -262,49 +243,43 @@ impl Client {
             if self.is_closed {
                 return Err(ClientError::Closed(std::mem::take(&mut self.farewell)));
             }
-            if self.spins_until_frames() {
-                continue;
-            }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return Ok(None);
             }
-            let has_frames = |client: &Client| client.responses.has_next();
-            self.sleep(bell::FRAMES, left, has_frames)?;
+            if !self.spins_until_frames(left) {
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                self.sleep(false, left)?;
+            }
         }
     }
 
-    /// Writes a frame, and waits for room if there is none.
-    fn push(&mut self, kind: u32, head: &[u8], parts: &[&[u8]]) -> Result<(), ClientError> {
-        let len = head.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+    /// Writes frames, and waits for room while there is none.
+    fn when_room<T>(
+        &mut self,
+        mut push: impl FnMut(&mut ClientEnd) -> Result<Option<T>, ClientError>,
+    ) -> Result<T, ClientError> {
         loop {
-            let is_pushed = self.requests.push_with(kind, len, |payload| {
-                payload.write(head);
-                parts.iter().for_each(|part| payload.write(part));
-            })?;
-            if is_pushed {
-                if bell::is_due(server_bell(&self.segment), bell::FRAMES) {
-                    self.ring()?;
-                }
-                return Ok(());
-            }
-            if len > payload_max(self.layout.requests.1) {
-                return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+            if let Some(pushed) = push(&mut self.end)? {
+                self.ring_if_due()?;
+                return Ok(pushed);
             }
             // The server may wait for room itself.
             self.read_frames()?;
             if self.is_closed {
                 return Err(ClientError::Closed(std::mem::take(&mut self.farewell)));
             }
-            let can_go_on =
-                |client: &Client| client.responses.has_next() || client.requests.has_room(len).unwrap_or(true);
-            self.sleep(bell::FRAMES | bell::ROOM, None, can_go_on)?;
+            self.sleep(true, None)?;
         }
     }
 
     /// Wakes the server without a cause, for tests.
     pub fn ring_bell(&mut self) -> Result<(), ClientError> {
         self.ring()
+    }
+
+    fn ring_if_due(&mut self) -> Result<(), ClientError> {
+        if self.end.is_bell_due() { self.ring() } else { Ok(()) }
     }
 
     fn ring(&mut self) -> Result<(), ClientError> {
@@ -319,60 +294,62 @@ impl Client {
         }
     }
 
-    fn spins_until_frames(&self) -> bool {
-        if self.spin.is_zero() {
+    fn spins_until_frames(&self, left: Option<Duration>) -> bool {
+        let spin = left.map_or(self.spin, |left| left.min(self.spin));
+        if spin.is_zero() {
             return false;
         }
-        let until = Instant::now() + self.spin;
+        let began = Instant::now();
         loop {
             for _ in 0..POLLS {
-                if self.responses.has_next() {
+                if self.end.has_next() {
                     return true;
                 }
+                std::hint::spin_loop();
             }
-            if Instant::now() >= until {
+            if began.elapsed() >= spin {
                 return false;
             }
         }
     }
 
     /// Sleeps until the server rings, or the time is over.
-    fn sleep(
-        &mut self,
-        events: u64,
-        timeout: Option<Duration>,
-        is_over: impl Fn(&Client) -> bool,
-    ) -> Result<(), ClientError> {
-        let word: &AtomicU64 = client_bell(&self.segment);
-        bell::want(word, events);
-        if !is_over(self) {
-            self.socket.set_read_timeout(timeout.filter(|time| !time.is_zero()))?;
-            match self.socket.read(&mut [0; 64]) {
-                Ok(0) => self.is_closed = true,
-                Ok(_) => {}
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::ConnectionReset => self.is_closed = true,
-                    _ => return Err(error.into()),
-                },
-            }
+    fn sleep(&mut self, wants_room: bool, timeout: Option<Duration>) -> Result<(), ClientError> {
+        if timeout == Some(Duration::ZERO) || !self.end.park(wants_room) {
+            return Ok(());
         }
-        bell::awake(client_bell(&self.segment));
+        self.socket.set_read_timeout(timeout)?;
+        let outcome = self.socket.read(&mut [0; 64]);
+        self.end.unpark();
+        match outcome {
+            Ok(0) => self.is_closed = true,
+            Ok(_) => {}
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {}
+                io::ErrorKind::ConnectionReset => self.is_closed = true,
+                _ => return Err(error.into()),
+            },
+        }
         Ok(())
     }
 
     fn read_frames(&mut self) -> Result<(), ClientError> {
         let mut frame = std::mem::take(&mut self.frame);
-        let mut has_read = false;
-        while let Some(kind) = self.responses.pop(&mut frame)? {
-            has_read = true;
-            self.take_frame(ServerFrame::read(kind, &frame).map_err(ClientError::Server)?)?;
-        }
+        let outcome = loop {
+            match self.end.take(&mut frame) {
+                Ok(None) => break Ok(()),
+                Ok(Some(kind)) => {
+                    let taken = ServerFrame::read(kind, &frame).map_err(ClientError::Server);
+                    if let Err(error) = taken.and_then(|taken| self.take_frame(taken)) {
+                        break Err(error);
+                    }
+                }
+                Err(corrupt) => break Err(corrupt.into()),
+            }
+        };
         self.frame = frame;
-        if has_read && bell::is_due(server_bell(&self.segment), bell::ROOM) {
-            self.ring()?;
-        }
-        Ok(())
+        outcome?;
+        self.ring_if_due()
     }
 
     fn take_frame(&mut self, frame: ServerFrame<'_>) -> Result<(), ClientError> {
@@ -420,10 +397,10 @@ impl Client {
     }
 }
 
-/// The prefix of a message.
-fn prefix(message: &[u8]) -> [u8; PREFIX_BYTES] {
-    let [a, b, c, d] = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
-    [0, a, b, c, d]
+/// The prefix of a message of `len` bytes.
+fn prefix(len: usize) -> Result<[u8; PREFIX_BYTES], ClientError> {
+    let [a, b, c, d] = u32::try_from(len).map_err(|_| ClientError::Message(len))?.to_be_bytes();
+    Ok([0, a, b, c, d])
 }
 
 /// Bytes of the first message with its prefix, if the prefix is there.
@@ -437,24 +414,15 @@ fn whole(bytes: &[u8]) -> Option<&[u8]> {
     (message_len(bytes)? == bytes.len()).then(|| bytes.get(PREFIX_BYTES..)).flatten()
 }
 
-/// The greeting of the server, and the descriptor that comes with it.
-fn greeting(socket: &mut UnixStream) -> Result<(Vec<u8>, Option<OwnedFd>), ClientError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut hello = [0; HELLO_BYTES];
-    let received = loop {
-        match recvmsg(&*socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other.map_err(io::Error::from)?.bytes,
-        }
-    };
-    let mut object = None;
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            object = descriptors.last().or(object);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_its_prefix_cannot_state_is_refused() {
+        assert_eq!(prefix(0x0102_0304).unwrap(), [0, 1, 2, 3, 4]);
+        assert_eq!(prefix(u32::MAX as usize).unwrap(), [0, 255, 255, 255, 255]);
+        let refused = prefix(u32::MAX as usize + 1).unwrap_err().to_string();
+        assert_eq!(refused, "a message of 4294967296 bytes is too long: its length has 32 bits");
     }
-    let rest = hello.get_mut(received..).unwrap_or_default();
-    socket.read_exact(rest)?;
-    Ok((hello.to_vec(), object))
 }

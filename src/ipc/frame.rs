@@ -22,7 +22,7 @@ pub mod from_server {
 /// The sender sends no more on the call.
 const END: u32 = 1;
 /// Bytes before those of the messages, in a frame that begins a call and in one that goes on.
-const CALL_HEAD: usize = 16;
+pub const CALL_HEAD: usize = 16;
 pub const DATA_HEAD: usize = 8;
 
 /// Which rule of the contract a client has broken: its connection ends.

@@ -10,7 +10,7 @@ mod frame;
 mod layout;
 mod server;
 
-pub use client::{Client, ClientError, ClientEvent, ClientStatus, Route};
+pub use client::{Client, ClientEnd, ClientError, ClientEvent, ClientStatus, Route};
 pub use frame::{ClientFrame, DATA_HEAD, ServerFrame, Strings, Violation, encode, from_client, from_server};
 pub use layout::{
     HEADER_BYTES, HELLO_BYTES, Layout, MAGIC, RING_BYTES_MAX, RING_BYTES_MIN, ROUTES_MAX, Ring, Sizes, VERSION,

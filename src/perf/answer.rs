@@ -105,11 +105,22 @@ impl Expectation {
 
     fn check_region(&self) -> Result<(), String> {
         let Some((file, placement)) = &self.region else { return Ok(()) };
+        self.check_placed(placement, |at, len| {
+            let mut found = vec![0; len];
+            file.read_exact_at(&mut found, at).map_err(|error| error.to_string()).map(|()| found)
+        })
+    }
+
+    /// Outputs in memory, of which `read` copies bytes from an offset on.
+    pub fn check_placed(
+        &self,
+        placement: &Placement,
+        read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
+    ) -> Result<(), String> {
         for expected in &self.outputs {
             let place = placement.outputs.iter().find(|(name, ..)| *name == expected.name);
             let (_, offset, _) = place.ok_or_else(|| missing(&expected.name))?;
-            let mut found = vec![0; expected.data.len()];
-            file.read_exact_at(&mut found, *offset).map_err(|error| format!("shared memory: {error}"))?;
+            let found = read(*offset, expected.data.len()).map_err(|error| format!("shared memory: {error}"))?;
             if found[..] != expected.data[..] {
                 return Err(differs(&expected.name));
             }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::PerfError;
 use super::model_info::{ModelInfo, TensorFacts};
 use super::openai::OpenAi;
-use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
+use super::plan::{
+    Compression, Endpoint, Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window,
+};
 use super::request::json::strings;
 use super::threads::{CONNECTIONS_MAX, one_each};
 use nereid_request::DataType;
@@ -40,6 +42,7 @@ pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
     if work.decoupled && expects {
         return refuse("answers of a decoupled model cannot be compared with expected outputs".to_owned());
     }
+    check_ring(plan)?;
     if work.shared_memory != SharedMemory::None
         && plan.target.protocol == Protocol::Http
         && work.input_form == Form::Json
@@ -61,6 +64,31 @@ pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
         check_openai(plan, openai)?;
     }
     check_sequences(plan)
+}
+
+/// What a ring of shared memory has, and what it has not.
+fn check_ring(plan: &Plan) -> Result<(), PerfError> {
+    let refuse = |text: &str| Err(PerfError::Plan(text.to_owned()));
+    let has_arena = matches!(plan.work.shared_memory, SharedMemory::Arena { .. });
+    if plan.target.protocol != Protocol::Ipc {
+        if has_arena {
+            return refuse("tensors lie in an arena only with a shared-memory ring");
+        }
+        return match plan.client.ring_spin.is_zero() {
+            true => Ok(()),
+            false => refuse("threads poll shared-memory rings alone"),
+        };
+    }
+    if !matches!(plan.target.endpoint, Endpoint::Unix(_)) {
+        return refuse("a shared-memory ring is reached through the Unix socket of the server's --ipc-path");
+    }
+    if plan.target.tls.is_some() {
+        return refuse("a shared-memory ring has no TLS: it is memory of this host");
+    }
+    if plan.work.compression != Compression::None {
+        return refuse("messages in a shared-memory ring are not packed");
+    }
+    Ok(())
 }
 
 /// OpenAI's interface knows nothing of tensors and sequences.

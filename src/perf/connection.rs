@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rustls::ClientConnection;
 
-use super::exchange::{Exchange, Flight, NotBegun, Outcomes, RequestSet};
+use super::exchange::{Exchange, Flight, NotBegun, Outcomes, RequestSet, Traffic};
+use nereid_ipc::ClientEnd;
 use nereid_memory::{BlockMut, Pool, Slice};
 
 /// Pieces of one gathered send; the system's limit is 1024.
@@ -40,8 +41,17 @@ impl Connection {
             session.set_buffer_limit(None);
             Box::new(session)
         });
+        Connection::of(Exchange::new(request_set, pool), tls)
+    }
+
+    /// Over rings, whose bell is the socket.
+    pub fn over_ring(request_set: &Arc<RequestSet>, end: ClientEnd) -> Result<Connection, String> {
+        Ok(Connection::of(Exchange::ring(request_set, end)?, None))
+    }
+
+    fn of(exchange: Exchange, tls: Option<Box<ClientConnection>>) -> Connection {
         Connection {
-            exchange: Exchange::new(request_set, pool),
+            exchange,
             tls,
             dirty: false,
             sending: false,
@@ -123,6 +133,46 @@ impl Connection {
 
     pub fn part(&mut self) -> bool {
         self.exchange.part()
+    }
+
+    /// True if a ring has to be polled.
+    pub fn has_work(&self) -> bool {
+        matches!(&self.exchange, Exchange::Ring(ring) if ring.has_work())
+    }
+
+    /// True if the server has written frames to a ring.
+    pub fn has_frames(&self) -> bool {
+        matches!(&self.exchange, Exchange::Ring(ring) if ring.has_frames())
+    }
+
+    /// Takes what has come through a ring; an error is the connection's end.
+    pub fn poll(&mut self, now_ns: u64, outcomes: &mut Outcomes) -> Result<(), String> {
+        match &mut self.exchange {
+            Exchange::Ring(ring) => ring.poll(now_ns, outcomes),
+            _ => Ok(()),
+        }
+    }
+
+    /// The thread is about to sleep. False: a ring has to be polled.
+    pub fn park(&mut self) -> bool {
+        match &mut self.exchange {
+            Exchange::Ring(ring) => ring.park(),
+            _ => true,
+        }
+    }
+
+    pub fn unpark(&mut self) {
+        if let Exchange::Ring(ring) = &mut self.exchange {
+            ring.unpark();
+        }
+    }
+
+    /// Bytes of messages through a ring, since they were counted last.
+    pub fn take_traffic(&mut self) -> Traffic {
+        match &mut self.exchange {
+            Exchange::Ring(ring) => ring.take_traffic(),
+            _ => Traffic::default(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! the time of its waiting counts: it was due.
 
 mod connections;
+mod rings;
 mod schedule_pace;
 mod thread_clock;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::exchange::{Finished, Flight, NotBegun, Outcomes, RequestSet};
+use super::generator_limit::ThreadUsage;
 use super::measurement::Record;
 use super::request::Marks;
 use super::schedule::Schedule;
@@ -30,6 +32,8 @@ use nereid_shard::engine::{Event, Received};
 use nereid_shard::{Core, Handler};
 use schedule_pace::SchedulePace;
 use thread_clock::ThreadClock;
+
+pub use connections::OPEN_STREAMS_MAX;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A request that leaves so much later than it was due, with room for it, shows that the client is too slow.
@@ -47,6 +51,8 @@ pub struct Settings {
     pub one_each: bool,
     /// Connections that it may open by itself.
     pub grow_to: usize,
+    /// How long it polls its rings before it sleeps, while answers are due.
+    pub ring_spin: Duration,
     pub counters: Arc<Counters>,
     pub reports: Sender<(usize, Report)>,
     pub connect: Box<dyn Fn() + Send>,
@@ -63,6 +69,10 @@ pub struct Driver {
     settings: Settings,
     state: State,
     connections: Slab<Connection>,
+    /// Those of them over rings, which are polled.
+    rings: Vec<Key>,
+    /// CPU time of polling before sleeps, since the last mark.
+    spun_ns: u64,
     /// A place for each request that may begin now; the longest free first.
     free: VecDeque<Key>,
     dirty: Vec<Key>,
@@ -95,6 +105,8 @@ impl Driver {
             settings,
             state: State::Resting { is_reported: true },
             connections: Slab::new(super::threads::CONNECTIONS_MAX),
+            rings: Vec::new(),
+            spun_ns: 0,
             free: VecDeque::new(),
             dirty: Vec::new(),
             awaited: 0,
@@ -141,7 +153,8 @@ impl Driver {
         totals.counts.sequences = self.picker.take_ended();
         totals.connections = self.connections.len();
         totals.end(now_ns);
-        totals.threads = vec![self.clock.lap(totals.wall_ns())];
+        let spun_ns = std::mem::take(&mut self.spun_ns);
+        totals.threads = vec![ThreadUsage { spun_ns, ..self.clock.lap(totals.wall_ns()) }];
         self.report(Report::Totals(totals));
     }
 
@@ -360,6 +373,14 @@ impl Driver {
         }
     }
 
+    /// When the next request is due.
+    fn schedule_ns(&self) -> Option<u64> {
+        match &self.state {
+            State::Open { schedule, .. } if self.budget != Some(0) => Some(schedule.next_ns()),
+            _ => None,
+        }
+    }
+
     fn stop(&mut self, core: &mut Core<()>) {
         self.state = State::Stopping { seconds: 0 };
         self.backlog.clear();
@@ -428,7 +449,8 @@ impl Handler for Driver {
     }
 
     fn flush(&mut self, core: &mut Core<()>) {
-        self.pump(core.now_ns());
+        let now_ns = self.poll_rings(core);
+        self.pump(now_ns);
         self.send_dirty(core);
         if let Some(due_ns) = self.next_deadline_ns() {
             self.pace.turn_ended(core.clock().now_ns(), due_ns, !self.free.is_empty());
@@ -436,10 +458,11 @@ impl Handler for Driver {
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {
-        match &self.state {
-            State::Open { schedule, .. } if self.budget != Some(0) => Some(schedule.next_ns()),
-            _ => None,
-        }
+        self.schedule_ns()
+    }
+
+    fn prepare_park(&mut self) -> bool {
+        self.park_rings()
     }
 
     fn stopped(&self) -> bool {

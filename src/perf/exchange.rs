@@ -4,6 +4,7 @@
 
 mod generated;
 mod http;
+mod ring;
 mod stream;
 mod unary;
 
@@ -13,12 +14,18 @@ use super::answer::Expectation;
 use super::generation::Generation;
 use super::openai::OpenAi;
 use super::plan::{Compression, Plan, Protocol, Service};
-use super::request::{Marks, Prepared};
+use super::regions::ArenaLayout;
+use super::request::{Marks, Placement, Prepared};
 use generated::GeneratedAnswer;
 use http::HttpExchange;
+use nereid_ipc::ClientEnd;
 use nereid_memory::{Pool, Slice};
-use nereid_protocol::grpc::{Code, decode_message};
+use nereid_protocol::grpc::{Code, PREFIX_BYTES, decode_message};
 use nereid_protocol::http2::{Config, Headers};
+use ring::RingExchange;
+pub use ring::Traffic;
+#[cfg(test)]
+pub(crate) use ring::tests as ring_tests;
 use stream::StreamExchange;
 use unary::UnaryExchange;
 
@@ -94,6 +101,10 @@ pub struct RequestSet {
     pub expectations: Vec<Option<Arc<Expectation>>>,
     /// Names and values of the head of each gRPC call.
     call: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Those of them that the user gave.
+    metadata: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where tensors lie in the arena of each ring, if they do.
+    arena: Option<ArenaLayout>,
     protocol: Protocol,
     service: Service,
     decoupled: bool,
@@ -103,7 +114,7 @@ impl RequestSet {
     pub fn new(plan: &Plan, templates: Vec<Prepared>, expectations: Vec<Option<Arc<Expectation>>>) -> RequestSet {
         let method = match plan.target.protocol {
             Protocol::GrpcStream => "ModelStreamInfer",
-            Protocol::GrpcUnary | Protocol::Http => "ModelInfer",
+            Protocol::GrpcUnary | Protocol::Http | Protocol::Ipc => "ModelInfer",
         };
         let encoding = match plan.work.compression {
             Compression::None => None,
@@ -116,14 +127,25 @@ impl RequestSet {
             templates,
             expectations,
             call,
+            metadata: metadata(&plan.work.headers),
+            arena: None,
             protocol: plan.target.protocol,
             service: plan.service.clone(),
             decoupled: plan.work.decoupled,
         }
     }
 
+    /// With tensors in the arena of each ring.
+    pub fn in_arena(self, arena: Option<ArenaLayout>) -> RequestSet {
+        RequestSet { arena, ..self }
+    }
+
     pub fn openai(&self) -> Option<&OpenAi> {
         self.service.openai()
+    }
+
+    fn metadata(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.metadata.iter().map(|(name, value)| (&name[..], &value[..]))
     }
 
     fn call(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
@@ -157,9 +179,72 @@ pub fn call_head(
     ];
     fields.extend(encoding.map(|encoding| ("grpc-encoding", encoding)));
     let own = fields.into_iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
-    let given =
-        headers.iter().map(|(name, value)| (name.to_ascii_lowercase().into_bytes(), value.clone().into_bytes()));
-    own.chain(given).collect()
+    own.chain(metadata(headers)).collect()
+}
+
+/// Fields that the user gave, as gRPC has them.
+pub fn metadata(headers: &[(String, String)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let field = |(name, value): &(String, String)| (name.to_ascii_lowercase().into_bytes(), value.clone().into_bytes());
+    headers.iter().map(field).collect()
+}
+
+/// The message that comes for a call.
+#[derive(Debug)]
+struct Collected {
+    /// Bytes, with the prefix.
+    received: usize,
+    /// Where the answer is kept to be compared.
+    wanted: Option<(Arc<Expectation>, Vec<u8>)>,
+}
+
+impl Collected {
+    fn new(wanted: Option<(Arc<Expectation>, Vec<u8>)>) -> Collected {
+        Collected { received: 0, wanted }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.received += bytes.len();
+        if let Some((_, kept)) = &mut self.wanted {
+            kept.extend_from_slice(bytes);
+        }
+    }
+
+    /// Whether what came of an answer is one.
+    fn check(&self) -> Result<(), String> {
+        self.check_length()?;
+        let Some((expectation, frame)) = &self.wanted else { return Ok(()) };
+        match frame.split_first_chunk::<PREFIX_BYTES>() {
+            Some(([0, a, b, c, d], message)) if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => {
+                expectation.check_message(message)
+            }
+            _ => Err("an answer that is no plain message".to_owned()),
+        }
+    }
+
+    /// The same for one whose outputs lie in memory that `read` copies from.
+    fn check_placed(
+        &self,
+        placement: &Placement,
+        read: impl Fn(usize, usize) -> Option<Vec<u8>>,
+    ) -> Result<(), String> {
+        self.check_length()?;
+        let Some((expectation, _)) = &self.wanted else { return Ok(()) };
+        expectation.check_placed(placement, |at, len| {
+            let at = usize::try_from(at).ok();
+            at.and_then(|at| read(at, len)).ok_or_else(|| "it ends before that output".to_owned())
+        })
+    }
+
+    fn check_length(&self) -> Result<(), String> {
+        if self.received < PREFIX_BYTES { Err("an answer without a message".to_owned()) } else { Ok(()) }
+    }
+
+    /// The memory for the next answer.
+    fn into_spare(self) -> Option<Vec<u8>> {
+        let (_, mut kept) = self.wanted?;
+        kept.clear();
+        Some(kept)
+    }
 }
 
 /// Whether a call ended well, by the header list that ended it.
@@ -188,6 +273,7 @@ pub enum Exchange {
     OpenAi(Box<HttpExchange<GeneratedAnswer>>),
     Unary(Box<UnaryExchange>),
     Stream(Box<StreamExchange>),
+    Ring(Box<RingExchange>),
 }
 
 impl Exchange {
@@ -197,11 +283,16 @@ impl Exchange {
                 Exchange::OpenAi(Box::new(HttpExchange::new(Arc::clone(request_set), pool.clone())))
             }
             Protocol::Http => Exchange::Http(Box::new(HttpExchange::new(Arc::clone(request_set), pool.clone()))),
-            Protocol::GrpcUnary => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(request_set), pool.clone()))),
+            // Of a ring only in unit tests: connections of rings are made with `ring`.
+            Protocol::GrpcUnary | Protocol::Ipc => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(request_set), pool.clone()))),
             Protocol::GrpcStream => {
                 Exchange::Stream(Box::new(StreamExchange::new(Arc::clone(request_set), pool.clone())))
             }
         }
+    }
+
+    pub fn ring(request_set: &Arc<RequestSet>, end: ClientEnd) -> Result<Exchange, String> {
+        Ok(Exchange::Ring(Box::new(RingExchange::new(Arc::clone(request_set), end)?)))
     }
 
     pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
@@ -210,6 +301,7 @@ impl Exchange {
             Exchange::OpenAi(exchange) => exchange.begin(flight),
             Exchange::Unary(exchange) => exchange.begin(flight),
             Exchange::Stream(exchange) => exchange.begin(flight),
+            Exchange::Ring(exchange) => exchange.begin(flight),
         }
     }
 
@@ -220,6 +312,8 @@ impl Exchange {
             Exchange::OpenAi(exchange) => exchange.receive(bytes, now_ns, outcomes),
             Exchange::Unary(exchange) => exchange.receive(bytes, now_ns, outcomes),
             Exchange::Stream(exchange) => exchange.receive(bytes, now_ns, outcomes),
+            // Bells; frames are polled.
+            Exchange::Ring(_) => Ok(()),
         }
     }
 
@@ -230,6 +324,7 @@ impl Exchange {
             Exchange::OpenAi(exchange) => exchange.take_output(most, into),
             Exchange::Unary(exchange) => exchange.take_output(most, into),
             Exchange::Stream(exchange) => exchange.take_output(most, into),
+            Exchange::Ring(exchange) => exchange.take_output(into),
         }
     }
 
@@ -239,6 +334,7 @@ impl Exchange {
             Exchange::OpenAi(exchange) => exchange.in_flight(),
             Exchange::Unary(exchange) => exchange.in_flight(),
             Exchange::Stream(exchange) => exchange.in_flight(),
+            Exchange::Ring(exchange) => exchange.in_flight(),
         }
     }
 
@@ -249,6 +345,7 @@ impl Exchange {
             Exchange::OpenAi(exchange) => exchange.is_over(),
             Exchange::Unary(exchange) => exchange.is_over(),
             Exchange::Stream(exchange) => exchange.is_over(),
+            Exchange::Ring(exchange) => exchange.is_over(),
         }
     }
 
@@ -262,6 +359,7 @@ impl Exchange {
                 Ok(())
             }
             Exchange::Stream(exchange) => exchange.expire(before_ns),
+            Exchange::Ring(exchange) => exchange.expire(before_ns, now_ns, outcomes),
         }
     }
 
@@ -272,13 +370,14 @@ impl Exchange {
             Exchange::OpenAi(exchange) => exchange.fail(reason, now_ns, outcomes),
             Exchange::Unary(exchange) => exchange.fail(reason, now_ns, outcomes),
             Exchange::Stream(exchange) => exchange.fail(reason, now_ns, outcomes),
+            Exchange::Ring(exchange) => exchange.fail(reason, now_ns, outcomes),
         }
     }
 
     /// Says goodbye where the protocol has a way to; true if the peer's own goodbye is worth waiting for.
     pub fn part(&mut self) -> bool {
         match self {
-            Exchange::Http(_) | Exchange::OpenAi(_) | Exchange::Unary(_) => false,
+            Exchange::Http(_) | Exchange::OpenAi(_) | Exchange::Unary(_) | Exchange::Ring(_) => false,
             Exchange::Stream(exchange) => exchange.part(),
         }
     }

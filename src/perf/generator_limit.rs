@@ -26,11 +26,18 @@ pub struct ThreadUsage {
     pub cpu_ns: u64,
     /// For how long it could have run and had no core; none where the kernel does not count that.
     pub run_queue_ns: Option<u64>,
+    /// CPU time in which it polled rings before a sleep: it had time to spare.
+    pub spun_ns: u64,
 }
 
 impl ThreadUsage {
-    /// CPU time in parts of one core.
+    /// CPU time of its work in parts of one core.
     pub fn busy(&self) -> f64 {
+        self.part(self.cpu_ns.saturating_sub(self.spun_ns))
+    }
+
+    /// All of its CPU time in parts of one core.
+    fn cores(&self) -> f64 {
         self.part(self.cpu_ns)
     }
 
@@ -48,6 +55,7 @@ impl ThreadUsage {
         let is_first = self.wall_ns == 0;
         self.wall_ns += other.wall_ns;
         self.cpu_ns += other.cpu_ns;
+        self.spun_ns += other.spun_ns;
         self.run_queue_ns = match (self.run_queue_ns, other.run_queue_ns) {
             (Some(sum), Some(more)) => Some(sum + more),
             (None, more) if is_first => more,
@@ -74,10 +82,10 @@ impl ClientSide {
 
     /// That of all threads together, in cores.
     pub fn cores(&self) -> f64 {
-        self.threads.iter().map(ThreadUsage::busy).sum()
+        self.threads.iter().map(ThreadUsage::cores).sum()
     }
 
-    /// Most CPU time of one thread, in parts of one core.
+    /// Most CPU time of one thread, in parts of one core, without polling.
     pub fn busiest(&self) -> f64 {
         self.threads.iter().map(ThreadUsage::busy).fold(0.0, f64::max)
     }
@@ -186,7 +194,7 @@ mod tests {
     /// Of a second.
     fn used(busy: f64, waiting: Option<f64>) -> ThreadUsage {
         let part = |part: f64| (part * SECOND_NS as f64) as u64;
-        ThreadUsage { wall_ns: SECOND_NS, cpu_ns: part(busy), run_queue_ns: waiting.map(part) }
+        ThreadUsage { wall_ns: SECOND_NS, cpu_ns: part(busy), run_queue_ns: waiting.map(part), spun_ns: 0 }
     }
 
     fn readings(threads: &[ThreadUsage]) -> Readings<'_> {
@@ -226,6 +234,17 @@ mod tests {
         let limit = GeneratorLimit::judge(&readings(&threads)).expect("a limit");
         assert_eq!(limit, GeneratorLimit::Saturated { thread: 1, busy: 0.99 });
         assert_eq!(limit.to_string(), "its thread 1 used 99 % of a core");
+    }
+
+    #[test]
+    fn polling_for_answers_is_time_to_spare() {
+        let polls = ThreadUsage { spun_ns: SECOND_NS * 7 / 10, ..used(1.0, Some(0.0)) };
+        assert_eq!(judged(&[polls]), None);
+        let busy = ThreadUsage { spun_ns: SECOND_NS / 100, ..polls };
+        assert_eq!(judged(&[polls, busy]), Some("saturated"));
+        let client = ClientSide { threads: vec![polls], connections: 1, engine: EngineKind::Epoll };
+        assert_eq!((client.cores(), client.cpu()), (1.0, Duration::from_secs(1)), "it is used all the same");
+        assert!((client.busiest() - 0.3).abs() < 0.01);
     }
 
     #[test]

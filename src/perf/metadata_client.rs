@@ -5,6 +5,8 @@
 
 mod grpc;
 mod http;
+mod http2_calls;
+mod ring_calls;
 
 use std::time::Duration;
 
@@ -12,8 +14,10 @@ use super::PerfError;
 use super::measurement::ServerSide;
 use super::model_info::ModelInfo;
 use super::plan::{Endpoint, Plan, Protocol, Target};
-use grpc::GrpcMetadataClient;
+use grpc::{Calls, GrpcMetadataClient};
 use http::HttpMetadataClient;
+use http2_calls::Http2Calls;
+use ring_calls::RingCalls;
 use nereid_client::{CallError, HttpClient, Security, Wire};
 
 /// Questions have quick answers; this only turns a hang into an error.
@@ -107,14 +111,21 @@ impl MetadataClient {
         let link = match self.link.take() {
             Some(link) => link,
             None => {
-                let wire = Wire::connect(&self.target.endpoint, self.security.as_ref(), PATIENCE);
-                let wire = wire.map_err(CallError::Connection)?;
-                let (authority, headers) = (self.target.endpoint.authority(), self.headers.clone());
-                match self.target.protocol {
-                    Protocol::Http => Link::Http(HttpMetadataClient::new(HttpClient::new(wire, authority, headers))),
+                let Target { endpoint, tls, protocol } = &self.target;
+                let connect = || Wire::connect(endpoint, self.security.as_ref(), PATIENCE);
+                let (authority, headers) = (endpoint.authority(), self.headers.clone());
+                let of_grpc = |calls: Calls| Link::Grpc(Box::new(GrpcMetadataClient::new(calls)));
+                match protocol {
+                    Protocol::Http => {
+                        let wire = connect().map_err(CallError::Connection)?;
+                        Link::Http(HttpMetadataClient::new(HttpClient::new(wire, authority, headers)))
+                    }
                     Protocol::GrpcUnary | Protocol::GrpcStream => {
-                        let tls = self.target.tls.is_some();
-                        Link::Grpc(Box::new(GrpcMetadataClient::new(wire, authority, tls, headers)))
+                        let wire = connect().map_err(CallError::Connection)?;
+                        of_grpc(Calls::Http2(Box::new(Http2Calls::new(wire, authority, tls.is_some(), headers))))
+                    }
+                    Protocol::Ipc => {
+                        of_grpc(Calls::Ring(Box::new(RingCalls::connect(endpoint, &headers, PATIENCE)?)))
                     }
                 }
             }

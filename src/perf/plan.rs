@@ -68,7 +68,8 @@ impl Target {
     pub(super) fn security(&self) -> Result<Option<Security>, String> {
         let alpn = match self.protocol {
             Protocol::Http => Alpn::Http1,
-            Protocol::GrpcUnary | Protocol::GrpcStream => Alpn::Http2,
+            // A ring has no TLS.
+            Protocol::GrpcUnary | Protocol::GrpcStream | Protocol::Ipc => Alpn::Http2,
         };
         self.tls.as_ref().map(|tls| Security::new(tls, &self.endpoint, alpn)).transpose()
     }
@@ -81,6 +82,8 @@ pub enum Protocol {
     GrpcUnary,
     /// ModelStreamInfer: one call for each connection and run.
     GrpcStream,
+    /// ModelInfer through rings of shared memory, which a Unix socket leads to (docs/ipc.md).
+    Ipc,
 }
 
 /// What is sent.
@@ -185,6 +188,8 @@ pub enum SharedMemory {
     None,
     /// Tensors in and out lie in system shared memory. An output of unknown size gets `output_bytes`.
     System { output_bytes: usize },
+    /// The same in the arena of each ring.
+    Arena { output_bytes: usize },
 }
 
 /// Requests that belong together, in order: never are two of one sequence in flight.
@@ -328,6 +333,8 @@ pub struct Client {
     pub request_timeout: Duration,
     /// Requests that an open loop may have sent or due at a time; beyond it the load point ends as unsustainable.
     pub outstanding_max: usize,
+    /// How long a thread that waits for answers polls its rings before it sleeps. That is counted apart from its work.
+    pub ring_spin: Duration,
 }
 
 impl Default for Client {
@@ -340,6 +347,7 @@ impl Default for Client {
             engine: None,
             request_timeout: Duration::from_secs(60),
             outstanding_max: 16_384,
+            ring_spin: Duration::ZERO,
         }
     }
 }

@@ -22,6 +22,29 @@ const DIRECTORY: &str = "/dev/shm";
 /// More than this is a mistake, rather than a load.
 const BYTES_MAX: usize = 16 << 30;
 
+/// Where the tensors of all templates lie in the arena of a ring: each ring has an arena of its own, with a name of its
+/// own, and the same places in it.
+#[derive(Debug)]
+pub struct ArenaLayout {
+    pub plan: Plan,
+    /// Of each template, in the order of the streams, without the name.
+    pub placements: Vec<Placement>,
+    /// Bytes that the arena must have.
+    pub bytes: usize,
+}
+
+impl ArenaLayout {
+    /// None if the plan places no tensor in an arena.
+    pub fn of(plan: &Plan, model_info: &ModelInfo) -> Result<Option<ArenaLayout>, PerfError> {
+        let SharedMemory::Arena { output_bytes } = plan.work.shared_memory else { return Ok(None) };
+        let (mut placements, mut bytes) = (Vec::new(), 0);
+        for template in plan.work.streams.iter().flatten() {
+            placements.push(place(template, model_info, output_bytes, "", &mut bytes)?);
+        }
+        Ok(Some(ArenaLayout { plan: plan.clone(), placements, bytes }))
+    }
+}
+
 /// Dropping it removes the region from the server and from the system.
 pub struct Regions {
     name: String,

@@ -88,7 +88,7 @@ impl Prepared {
         }
         match plan.target.protocol {
             Protocol::Http => http(plan, template, placement, in_sequence),
-            Protocol::GrpcUnary => Ok(grpc(plan, template, placement, in_sequence)),
+            Protocol::GrpcUnary | Protocol::Ipc => Ok(grpc(plan, template, placement, in_sequence)),
             Protocol::GrpcStream => Ok(grpc(plan, template, placement, true)),
         }
     }

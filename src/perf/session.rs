@@ -12,12 +12,12 @@ use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerS
 use super::metadata_client::MetadataClient;
 use super::metrics::{self, Figures, Scraper};
 use super::plan::{Load, Plan, Service, Sweep, Window};
-use super::regions::Regions;
+use super::regions::{ArenaLayout, Regions};
 use super::request::Prepared;
 use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
-use super::threads::{Assignment, CONNECTIONS_A_THREAD, Counts, LoopMode, Threads, one_each, part};
+use super::threads::{Assignment, Counts, LoopMode, Threads, connections_a_thread, connections_for, part};
 use super::window_totals::WindowTotals;
 use super::{PerfError, model_info::ModelInfo};
 
@@ -72,7 +72,8 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     // From here on a signal has something to clean up.
     let interrupt = Interrupt::watch()?;
     let regions = Regions::create(plan, &model_info)?;
-    let request_set = Arc::new(prepare(plan, regions.as_ref())?);
+    let arena = ArenaLayout::of(plan, &model_info)?;
+    let request_set = Arc::new(prepare(plan, regions.as_ref(), arena)?);
     let security = plan.target.security().map_err(PerfError::Plan)?;
     let threads = Threads::start(plan, &request_set, security)?;
     let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
@@ -92,18 +93,20 @@ fn composing_models(plan: &Plan, model_info: &ModelInfo) -> Vec<String> {
     }
 }
 
-fn prepare(plan: &Plan, regions: Option<&Regions>) -> Result<RequestSet, PerfError> {
+fn prepare(plan: &Plan, regions: Option<&Regions>, arena: Option<ArenaLayout>) -> Result<RequestSet, PerfError> {
     let mut templates = Vec::new();
     let mut expectations = Vec::new();
     for (at, template) in plan.work.streams.iter().flatten().enumerate() {
         let placement = regions.and_then(|regions| regions.placements.get(at));
-        templates.push(Prepared::new(plan, template, placement)?);
+        // Each ring makes its own of those in its arena.
+        let in_arena = arena.as_ref().and_then(|arena| arena.placements.get(at));
+        templates.push(Prepared::new(plan, template, placement.or(in_arena))?);
         expectations.push(template.expected.clone().map(|outputs| {
             let region = regions.zip(placement).map(|(all, own)| (Arc::clone(&all.file), own.clone()));
             Arc::new(Expectation::new(outputs, region))
         }));
     }
-    Ok(RequestSet::new(plan, templates, expectations))
+    Ok(RequestSet::new(plan, templates, expectations).in_arena(arena))
 }
 
 impl Session<'_> {
@@ -327,15 +330,13 @@ impl Session<'_> {
 
     fn connections(&self, point: LoadPoint) -> usize {
         let client = &self.plan.client;
-        let threads = self.threads.number();
         if let Some(connections) = client.connections {
             return connections;
         }
         match point {
-            LoadPoint::Concurrency(most) if one_each(self.plan) => most,
-            LoadPoint::Concurrency(most) => most.min(CONNECTIONS_A_THREAD * threads),
+            LoadPoint::Concurrency(most) => connections_for(self.plan, most),
             // More come as they are needed.
-            LoadPoint::Rate(_) | LoadPoint::Intervals(_) => CONNECTIONS_A_THREAD * threads,
+            LoadPoint::Rate(_) | LoadPoint::Intervals(_) => connections_a_thread(self.plan) * self.threads.number(),
         }
     }
 

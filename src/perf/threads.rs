@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::PerfError;
 use super::connector::{Connector, Socket};
-use super::driver::{Driver, Settings};
+use super::driver::{Driver, OPEN_STREAMS_MAX, Settings};
 use super::exchange::RequestSet;
 use super::plan::{Load, Plan, Protocol};
 use super::schedule::{Schedule, Share};
@@ -163,6 +163,7 @@ impl Threads {
             request_timeout: plan.client.request_timeout,
             one_each: one_each(plan),
             grow_to: grows_to(plan),
+            ring_spin: plan.client.ring_spin,
             counters: Arc::clone(&counters),
             reports,
             connect: Box::new(self.connector.request(mailbox.clone())),
@@ -275,8 +276,21 @@ pub fn spin() -> Spin {
     Spin::default()
 }
 
-/// Connections of each thread that requests are multiplexed over, where the plan sets none.
-pub const CONNECTIONS_A_THREAD: usize = 4;
+/// Connections of each thread that requests are multiplexed over, where the plan sets none. A thread polls its rings:
+/// one has room for its calls.
+pub fn connections_a_thread(plan: &Plan) -> usize {
+    if plan.target.protocol == Protocol::Ipc { 1 } else { 4 }
+}
+
+/// Connections that keep `most` requests in flight, where the plan sets none.
+pub fn connections_for(plan: &Plan, most: usize) -> usize {
+    let usual = most.min(connections_a_thread(plan) * plan.client.threads.max(1));
+    match plan.target.protocol {
+        _ if one_each(plan) => most,
+        Protocol::Ipc => usual.max(most.div_ceil(OPEN_STREAMS_MAX)),
+        _ => usual,
+    }
+}
 
 /// Whether a connection carries one request at a time. HTTP/1.1 has no other way that clients use.
 pub fn one_each(plan: &Plan) -> bool {

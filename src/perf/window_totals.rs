@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn threads_are_added_up_each_by_itself() {
         let window = |cpu_ns| WindowTotals {
-            threads: vec![ThreadUsage { wall_ns: 100, cpu_ns, run_queue_ns: Some(1) }],
+            threads: vec![ThreadUsage { wall_ns: 100, cpu_ns, run_queue_ns: Some(1), spun_ns: 0 }],
             connections: 2,
             ..WindowTotals::default()
         };
@@ -247,7 +247,7 @@ mod tests {
             both.add_thread(0, &mut window(cpus_ns[0]), 0);
             sum.add_window(&mut both, 0);
         }
-        let usage = |cpu_ns| ThreadUsage { wall_ns: 200, cpu_ns, run_queue_ns: Some(2) };
+        let usage = |cpu_ns| ThreadUsage { wall_ns: 200, cpu_ns, run_queue_ns: Some(2), spun_ns: 0 };
         assert_eq!((sum.threads, sum.connections), (vec![usage(60), usage(100)], 4));
     }
 

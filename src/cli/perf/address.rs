@@ -13,11 +13,15 @@ const METRICS_PORT: u16 = 8002;
 
 impl Given {
     pub fn target(&self) -> Result<Target, Mistake> {
+        if self.wire == Wire::Ipc {
+            return self.ring_target();
+        }
         let (port, protocol) = match (self.wire, self.streaming) {
             (Wire::Http, _) if self.service == ServiceKind::OpenAi => (OPENAI_PORT, Protocol::Http),
             (Wire::Http, _) => (HTTP_PORT, Protocol::Http),
             (Wire::Grpc, false) => (GRPC_PORT, Protocol::GrpcUnary),
             (Wire::Grpc, true) => (GRPC_PORT, Protocol::GrpcStream),
+            (Wire::Ipc, _) => (GRPC_PORT, Protocol::Ipc),
         };
         let url = self.url.as_deref().unwrap_or("localhost");
         let server = match self.service {
@@ -39,6 +43,21 @@ impl Given {
             Tls { ca, certificate, key, accept_any_certificate: any_certificate, accept_any_name: any_name }
         });
         Ok(Target { endpoint, tls, protocol })
+    }
+
+    /// The Unix socket that leads to rings: `unix:<path>`, or the path alone.
+    fn ring_target(&self) -> Result<Target, Mistake> {
+        let url = self.url.as_deref().unwrap_or_default();
+        let is_path = url.contains('/') && !url.contains("://") && !url.starts_with("unix:");
+        let given = if is_path { format!("unix:{url}") } else { url.to_owned() };
+        match Endpoint::parse(&given, GRPC_PORT) {
+            Some((_, endpoint @ Endpoint::Unix(_))) => Ok(Target { endpoint, tls: None, protocol: Protocol::Ipc }),
+            _ => Err(Mistake::Value {
+                flag: "-u".to_owned(),
+                given: url.to_owned(),
+                expected: "the path of the server's --ipc-path, such as /run/nereid/ipc, with at most 107 bytes".to_owned(),
+            }),
+        }
     }
 
     pub fn metrics_source(&self, target: &Target) -> Result<Option<MetricsSource>, Mistake> {
@@ -140,6 +159,21 @@ mod tests {
             (Wire::Http, "unix:"),
         ] {
             assert!(target(wire, url).is_err(), "{url}");
+        }
+        for (url, expected) in [
+            ("/run/x", Some("unix:/run/x")),
+            ("./x", Some("unix:./x")),
+            ("unix:/run/x", Some("unix:/run/x")),
+            ("unix:///run/x", Some("unix:/run/x")),
+            ("x", None),
+            ("localhost:8001", None),
+            ("grpc://h:1/", None),
+            ("https://h/x", None),
+            ("unix:", None),
+            ("", None),
+        ] {
+            let found = target(Wire::Ipc, url).ok().map(|found| (found.endpoint.to_string(), found.protocol));
+            assert_eq!(found, expected.map(|path| (path.to_owned(), Protocol::Ipc)), "{url}");
         }
         let long = format!("unix:/{}", "x".repeat(107));
         assert!(target(Wire::Http, &long).is_err());

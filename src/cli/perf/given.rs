@@ -82,6 +82,8 @@ pub struct Given {
 pub enum Wire {
     Http,
     Grpc,
+    /// Rings of shared memory, which carry gRPC's messages.
+    Ipc,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,7 @@ pub enum Source {
 pub enum Memory {
     None,
     System,
+    Arena,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -293,6 +296,8 @@ impl Given {
 
     fn check_wire(&self) -> Result<(), Mistake> {
         let is_grpc = self.wire == Wire::Grpc;
+        let is_http = self.wire == Wire::Http;
+        self.check_ring()?;
         let only = |flag: &'static str, needs: &'static str| Err(Mistake::Without { flag, needs });
         if self.asks_async && self.asks_sync {
             return Err(Mistake::Conflict("--async", "--sync", ""));
@@ -303,20 +308,20 @@ impl Given {
         if self.streaming && self.asks_sync {
             return Err(Mistake::Conflict("--streaming", "--sync", ": a stream is asynchronous"));
         }
-        if is_grpc && (self.input_form.is_some() || self.output_form.is_some()) {
+        if !is_http && (self.input_form.is_some() || self.output_form.is_some()) {
             return only("--input-tensor-format and --output-tensor-format", "-i http: gRPC has one form of tensors");
         }
         if self.grpc_compression.is_some() && !is_grpc {
             return only("--grpc-compression-algorithm", "-i grpc");
         }
-        if self.http_compression.is_some() && is_grpc {
+        if self.http_compression.is_some() && !is_http {
             return only("--http-compression-algorithm", "-i http");
         }
         let is_https = self.url.as_deref().is_some_and(|url| url.starts_with("https://"));
         let files = |files: &TlsFiles| files.ca.is_some() || files.certificate.is_some() || files.key.is_some();
         let has_https =
             files(&self.tls.https_files) || self.tls.verify_peer.is_some() || self.tls.verify_host.is_some();
-        if has_https && (is_grpc || !is_https) {
+        if has_https && (!is_http || !is_https) {
             return only("--ssl-https-…", "-i http and a URL that begins with https://");
         }
         let has_grpc = self.tls.grpc == Some(true) || files(&self.tls.grpc_files);
@@ -332,6 +337,41 @@ impl Given {
             }
         }
         Ok(())
+    }
+
+    /// What a ring of shared memory has not, and what it alone has.
+    fn check_ring(&self) -> Result<(), Mistake> {
+        if self.wire != Wire::Ipc {
+            let own = [
+                ("--shared-memory arena", self.memory == Memory::Arena),
+                ("--ipc-spin-us", !self.client.ring_spin.is_zero()),
+            ];
+            return match own.into_iter().find(|(_, is_given)| *is_given) {
+                Some((flag, _)) => Err(Mistake::Without { flag, needs: "-i ipc" }),
+                None => Ok(()),
+            };
+        }
+        if self.url.is_none() {
+            let needs = "-u <path>, the path of the server's --ipc-path";
+            return Err(Mistake::Without { flag: "-i ipc", needs });
+        }
+        let tls = &self.tls;
+        let files = |files: &TlsFiles| files.ca.is_some() || files.certificate.is_some() || files.key.is_some();
+        let has_tls = tls.grpc == Some(true)
+            || tls.verify_peer.is_some()
+            || tls.verify_host.is_some()
+            || files(&tls.grpc_files)
+            || files(&tls.https_files);
+        let has_packing = self.grpc_compression.is_some_and(|packing| packing != Compression::None);
+        let foreign = [
+            ("--streaming", self.streaming, ": each request is a call there; measure streams with -i grpc"),
+            ("--ssl-…", has_tls, ": a ring is memory of this host, without TLS; leave these flags out"),
+            ("--grpc-compression-algorithm", has_packing, ": messages in a ring are not packed"),
+        ];
+        match foreign.into_iter().find(|(_, is_given, _)| *is_given) {
+            Some((flag, _, hint)) => Err(Mistake::Conflict("-i ipc", flag, hint)),
+            None => Ok(()),
+        }
     }
 
     fn check_sources(&self) -> Result<(), Mistake> {

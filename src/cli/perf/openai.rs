@@ -152,6 +152,7 @@ impl Given {
             || sequences.ids != default.ids;
         let foreign = [
             ("-i grpc", self.wire == Wire::Grpc, ": OpenAI's interface is spoken over HTTP"),
+            ("-i ipc", self.wire == Wire::Ipc, ": OpenAI's interface is spoken over HTTP"),
             ("-x", !self.version.is_empty(), ": models have no versions there"),
             ("--bls-composing-models", !self.composing.is_empty(), ": there are no statistics of models"),
             ("flags of sequences", has_sequences, ""),

@@ -58,6 +58,7 @@ impl Given {
             shared_memory: match self.memory {
                 Memory::None => SharedMemory::None,
                 Memory::System => SharedMemory::System { output_bytes: self.output_bytes },
+                Memory::Arena => SharedMemory::Arena { output_bytes: self.output_bytes },
             },
             decoupled: model_info.decoupled,
             priority: self.priority,

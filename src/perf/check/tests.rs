@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::plan::tests::plan;
-use crate::plan::{Endpoint, Expected, Sequences, Spacing, Target, Times};
+use crate::plan::{Expected, Sequences, Spacing, Target, Times, Tls};
 use nereid_memory::Slice;
 
 fn good() -> Plan {
@@ -33,15 +33,30 @@ fn sequences(end_id: Option<u64>) -> Option<Sequences> {
     Some(Sequences { at_once: 4, length: Some(3), length_variation_percent: 0.0, first_id: 1, end_id })
 }
 
+fn ring() -> Target {
+    Target { endpoint: Endpoint::Unix("/run/x".into()), tls: None, protocol: Protocol::Ipc }
+}
+
 #[test]
 fn plans_that_cannot_be_run_are_refused_with_a_reason() {
     check_plan(&good()).unwrap();
+    check_plan(&Plan { target: ring(), ..good() }).unwrap();
     type Change = fn(&mut Plan);
-    let cases: [(&str, Change); 27] = [
+    let cases: [(&str, Change); 32] = [
         ("there is no request", |plan| plan.work.streams = vec![Vec::new()]),
         ("header 'a b'", |plan| plan.work.headers = vec![("a b".into(), "c".into())]),
         ("header 'a'", |plan| plan.work.headers = vec![("a".into(), "c\r\nd: e".into())]),
         ("gRPC streams only", |plan| plan.work.decoupled = true),
+        ("an arena only with a shared-memory ring", |plan| {
+            plan.work.shared_memory = SharedMemory::Arena { output_bytes: 1 };
+        }),
+        ("poll shared-memory rings alone", |plan| plan.client.ring_spin = Duration::from_micros(1)),
+        ("through the Unix socket", |plan| {
+            let endpoint = Endpoint::Tcp { host: "h".into(), port: 1 };
+            plan.target = Target { endpoint, ..ring() };
+        }),
+        ("has no TLS", |plan| plan.target = Target { tls: Some(Tls::default()), ..ring() }),
+        ("are not packed", |plan| (plan.target, plan.work.compression) = (ring(), Compression::Gzip)),
         ("concurrencies goes from 0", |plan| plan.load = concurrency(0, Some(1), 1)),
         ("concurrencies goes from 2 to 1", |plan| plan.load = concurrency(2, Some(1), 1)),
         ("concurrencies goes from 1 to 2 by 0", |plan| plan.load = concurrency(1, Some(2), 0)),

@@ -18,13 +18,21 @@ impl Driver {
         if matches!(self.state, State::Stopping { .. }) {
             return;
         }
-        let session = match self.settings.security.as_ref().map(|security| security.session()).transpose() {
-            Ok(session) => session,
+        let Socket { fd, ring } = socket;
+        let is_ring = ring.is_some();
+        let connection = match ring {
+            Some(end) => Connection::over_ring(&self.settings.request_set, *end),
+            None => self.plain_connection(core),
+        };
+        let connection = match connection {
+            Ok(connection) => connection,
             Err(error) => return self.report(Report::Away(error)),
         };
-        let connection = Connection::new(&self.settings.request_set, &core.pool, session);
         let Ok(key) = self.connections.insert(connection) else { return };
-        let begun = core.engine.register(socket.0, key).and_then(|()| core.engine.receive(key));
+        if is_ring {
+            self.rings.push(key);
+        }
+        let begun = core.engine.register(fd, key).and_then(|()| core.engine.receive(key));
         if let Err(error) = begun {
             self.connections.remove(key);
             return self.report(Report::Away(format!("a connection is of no use: {error}")));
@@ -36,6 +44,11 @@ impl Driver {
             State::Resting { .. } | State::Stopping { .. } => return self.share_places(usize::MAX),
         };
         self.share_places(places);
+    }
+
+    fn plain_connection(&self, core: &Core<()>) -> Result<Connection, String> {
+        let session = self.settings.security.as_ref().map(|security| security.session()).transpose()?;
+        Ok(Connection::new(&self.settings.request_set, &core.pool, session))
     }
 
     /// Gives every connection its part of the places, and makes free what is not in flight. Of HTTP/1.1 that is one.
@@ -95,7 +108,11 @@ impl Driver {
                 connection.block = Some(block);
                 outcome
             }
-            Received::End => Err("the server closed the connection".to_owned()),
+            // The last frames of a ring may say why.
+            Received::End => match connection.poll(now_ns, &mut self.outcomes) {
+                Ok(()) => Err("the server closed the connection".to_owned()),
+                said => said,
+            },
             Received::Failed(error) => Err(format!("the connection broke: {error}")),
         };
         if let Err(reason) = outcome {
@@ -172,7 +189,7 @@ impl Driver {
     }
 
     /// The connection broke: what was in flight on it failed.
-    fn lose(&mut self, key: Key, reason: &str, core: &mut Core<()>) {
+    pub(super) fn lose(&mut self, key: Key, reason: &str, core: &mut Core<()>) {
         let now_ns = core.now_ns();
         if let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) {
             connection.fail(reason, now_ns, &mut self.outcomes);
@@ -221,4 +238,4 @@ impl Driver {
 }
 
 /// Requests in flight on one connection: what servers usually allow.
-const OPEN_STREAMS_MAX: usize = 1000;
+pub const OPEN_STREAMS_MAX: usize = 1000;

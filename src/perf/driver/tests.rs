@@ -7,12 +7,13 @@ use std::sync::mpsc::{self, Receiver};
 
 use super::*;
 use crate::connector::Socket;
+use crate::exchange::ring_tests::{self, Peer};
 use crate::plan::tests::plan;
 use crate::plan::{Endpoint, Protocol, Spacing, Target, Template};
 use crate::request::Prepared;
 use crate::schedule::Share;
 use nereid_memory::Pool;
-use nereid_shard::clock::{Clock, Manual};
+use nereid_shard::clock::{Clock, Manual, Monotonic};
 use nereid_shard::engine::{Epoll, Fake, Limits};
 use nereid_shard::{MailOf, Mailbox, Shard, mailbox};
 
@@ -49,6 +50,7 @@ impl Bench {
             request_timeout: Duration::from_secs(60),
             one_each: true,
             grow_to: 0,
+            ring_spin: Duration::ZERO,
             counters: Arc::default(),
             reports: sender,
             connect: Box::new(|| ()),
@@ -61,7 +63,7 @@ impl Bench {
         let driver = Driver::new(settings, picker, &mut core).unwrap();
         let (mine, peer) = UnixStream::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
-        mailbox.post(Order::Connection(Ok(Socket(mine.into()))));
+        mailbox.post(Order::Connection(Ok(Socket::plain(mine.into()))));
         let shard = Shard::new(driver, core, inbox);
         Bench { shard, mailbox, reports, clock, peer, request_bytes: request.len(), received: 0, partial: 0 }
     }
@@ -233,7 +235,7 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_received_for_again() {
         bench.shard.turn(false).unwrap();
     }
     assert_eq!(bench.shard.handler.awaited, 1);
-    bench.mailbox.post(Order::Connection(Ok(Socket(mine.into()))));
+    bench.mailbox.post(Order::Connection(Ok(Socket::plain(mine.into()))));
     while bench.ended() < 2 {
         bench.turn(false);
         bench.answer();
@@ -246,4 +248,145 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_received_for_again() {
     while !matches!(bench.reports.try_recv(), Ok((0, Report::Away(_)))) {
         bench.shard.turn(false).unwrap();
     }
+}
+
+/// A driver with one ring, and the server's end of it.
+struct RingBench {
+    shard: Shard<Driver>,
+    mailbox: Mailbox<MailOf<Driver>>,
+    reports: Receiver<(usize, Report)>,
+    peer: Peer,
+    bell: UnixStream,
+}
+
+impl RingBench {
+    fn new(ring_spin: Duration) -> RingBench {
+        let plan = ring_tests::ring_plan();
+        let template = Prepared::new(&plan, &Template::default(), None).unwrap();
+        let (sender, reports) = mpsc::channel();
+        let settings = Settings {
+            thread: 0,
+            request_set: Arc::new(RequestSet::new(&plan, vec![template], vec![None])),
+            security: None,
+            request_timeout: Duration::from_secs(60),
+            one_each: false,
+            grow_to: 0,
+            ring_spin,
+            counters: Arc::default(),
+            reports: sender,
+            connect: Box::new(|| ()),
+        };
+        let (clock, (mailbox, inbox)) = (Rc::new(Monotonic), mailbox().unwrap());
+        let engine = Box::new(Epoll::new(Limits::default(), Rc::clone(&clock) as _, inbox.waker()).unwrap());
+        let mut core = Core::new(engine, clock, Pool::new(1 << 20), 100);
+        let driver = Driver::new(settings, Picker::new(&plan.work, ALONE, 1), &mut core).unwrap();
+        let ((end, socket), (peer, bell)) = ring_tests::pair();
+        bell.set_nonblocking(true).unwrap();
+        mailbox.post(Order::Connection(Ok(Socket { fd: socket.into(), ring: Some(Box::new(end)) })));
+        RingBench { shard: Shard::new(driver, core, inbox), mailbox, reports, peer, bell }
+    }
+
+    fn begin(&self, most: usize, budget: u64) {
+        let (mode, budget) = (LoopMode::Closed(most), Some(budget));
+        let assignment = Assignment { mode, share: ALONE, budget, sequences: 0, point_began_ns: 0, records_max: 0 };
+        self.mailbox.post(Order::Begin(Box::new(assignment)));
+    }
+
+    fn ended(&self) -> u64 {
+        let counters = &self.shard.handler.settings.counters;
+        counters.completed.load(Ordering::Relaxed) + counters.failed.load(Ordering::Relaxed)
+    }
+
+    fn totals(&mut self) -> WindowTotals {
+        self.mailbox.post(Order::Mark(Box::default()));
+        loop {
+            self.shard.turn(false).unwrap();
+            if let Some((_, Report::Totals(totals))) = self.reports.try_iter().last() {
+                return *totals;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_has_several_requests_in_flight_and_its_bytes_are_counted() {
+    let mut bench = RingBench::new(Duration::ZERO);
+    bench.begin(3, 50);
+    let mut bytes = 0;
+    while bench.ended() < 50 {
+        bench.shard.turn(false).unwrap();
+        let requests = bench.peer.take();
+        assert!(requests.len() <= 3, "{}", requests.len());
+        for (call, message) in requests {
+            bytes += message.len() as u64 + 5;
+            bench.peer.answer(call, b"12345", 100);
+        }
+    }
+    let totals = bench.totals();
+    assert_eq!((totals.counts.sent, totals.counts.completed, totals.connections), (50, 50, 1));
+    assert_eq!((totals.counts.bytes_sent, totals.counts.bytes_received / 50), (bytes + 1, 10), "and one bell");
+    assert_eq!((totals.histograms.latency_ns.len(), totals.threads[0].spun_ns), (50, 0));
+}
+
+#[test]
+fn a_bell_ends_the_sleep_of_a_ring() {
+    let mut bench = RingBench::new(Duration::ZERO);
+    bench.begin(1, 2);
+    for _ in 0..2 {
+        let call = loop {
+            bench.shard.turn(false).unwrap();
+            if let Some((call, _)) = bench.peer.take().pop() {
+                break call;
+            }
+        };
+        assert!(bench.shard.handler.prepare_park(), "nothing has come");
+        bench.peer.answer(call, b"", 100);
+        assert!(bench.peer.end.is_bell_due() && !bench.shard.handler.prepare_park());
+        let ended = bench.ended();
+        bench.bell.write_all(b"\x01").unwrap();
+        while bench.ended() == ended {
+            bench.shard.turn(true).unwrap();
+        }
+    }
+}
+
+#[test]
+fn polling_before_a_sleep_is_counted_apart_from_work() {
+    let mut bench = RingBench::new(Duration::from_millis(2));
+    bench.begin(1, 1);
+    let call = loop {
+        bench.shard.turn(false).unwrap();
+        if let Some((call, _)) = bench.peer.take().pop() {
+            break call;
+        }
+    };
+    assert!(bench.shard.handler.prepare_park(), "nothing comes while it polls");
+    bench.peer.answer(call, b"", 100);
+    assert!(!bench.shard.handler.prepare_park(), "it finds the answer");
+    while bench.ended() == 0 {
+        bench.shard.turn(false).unwrap();
+    }
+    let usage = bench.totals().threads[0];
+    assert!(usage.spun_ns > 0 && usage.spun_ns <= usage.cpu_ns, "{usage:?}");
+    assert!(bench.shard.handler.prepare_park());
+    assert_eq!(bench.totals().threads[0].spun_ns, 0, "no answer is due");
+}
+
+#[test]
+fn a_server_that_leaves_rings_says_why() {
+    let mut bench = RingBench::new(Duration::ZERO);
+    bench.begin(1, 5);
+    while bench.peer.take().is_empty() {
+        bench.shard.turn(false).unwrap();
+    }
+    let farewell = nereid_ipc::encode::status(0, 3, "a rule", [].into_iter(), 100);
+    assert!(bench.peer.end.push(nereid_ipc::from_server::STATUS, &farewell).unwrap());
+    bench.bell.shutdown(std::net::Shutdown::Both).unwrap();
+    while bench.ended() < 1 {
+        bench.shard.turn(false).unwrap();
+    }
+    assert_eq!(bench.shard.handler.awaited, 1, "another ring was requested");
+    let totals = bench.totals();
+    let texts: Vec<_> = totals.errors.counts.keys().map(String::as_str).collect();
+    assert_eq!(texts, ["the server ended the connection: a rule"]);
 }

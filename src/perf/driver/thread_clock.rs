@@ -36,6 +36,7 @@ impl ThreadClock {
             wall_ns,
             cpu_ns: cpu_ns.saturating_sub(self.cpu_ns),
             run_queue_ns: run_queue_ns.zip(self.run_queue_ns).map(|(now, before)| now.saturating_sub(before)),
+            spun_ns: 0,
         };
         (self.cpu_ns, self.run_queue_ns) = (cpu_ns, run_queue_ns);
         usage
@@ -49,7 +50,7 @@ impl ThreadClock {
 }
 
 /// CPU time of this thread.
-fn cpu_ns() -> u64 {
+pub(super) fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * SECOND_NS + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use super::{EXPIRED, Flight, NotBegun, Outcomes, RequestSet, end_of_call, http2_config};
-use crate::answer::Expectation;
+use super::{Collected, EXPIRED, Flight, NotBegun, Outcomes, RequestSet, end_of_call, http2_config};
 use nereid_memory::{Gather, Pool, Slice};
-use nereid_protocol::grpc::PREFIX_BYTES;
 use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, SendError, StreamId};
 
 /// Memory for answers that is kept for the next ones.
@@ -34,14 +32,12 @@ struct Calls {
 struct Call {
     stream: StreamId,
     flight: Flight,
-    received: usize,
-    /// Where the answer is kept to be compared.
-    wanted: Option<(Arc<Expectation>, Vec<u8>)>,
+    answer: Collected,
 }
 
 /// Numbers of streams are different enough as they are.
 #[derive(Default)]
-struct StreamHasher(u64);
+pub(super) struct StreamHasher(u64);
 
 impl Hasher for StreamHasher {
     fn finish(&self) -> u64 {
@@ -99,7 +95,7 @@ impl UnaryExchange {
         let spare = &mut self.calls.spare;
         let wanted = self.request_set.expectation(flight.template);
         let wanted = wanted.map(|wanted| (Arc::clone(wanted), spare.pop().unwrap_or_default()));
-        self.calls.open.insert(stream.get(), Call { stream, flight, received: 0, wanted });
+        self.calls.open.insert(stream.get(), Call { stream, flight, answer: Collected::new(wanted) });
         Ok(())
     }
 
@@ -147,29 +143,12 @@ impl UnaryExchange {
 impl Calls {
     fn end(&mut self, stream: StreamId, end: Result<(), String>) {
         let Some(call) = self.open.remove(&stream.get()) else { return };
-        let outcome = end.and_then(|()| call.check());
+        let outcome = end.and_then(|()| call.answer.check());
         self.ended.push((call.flight, outcome));
-        if let Some((_, mut kept)) = call.wanted
+        if let Some(kept) = call.answer.into_spare()
             && self.spare.len() < SPARE_MAX
         {
-            kept.clear();
             self.spare.push(kept);
-        }
-    }
-}
-
-impl Call {
-    /// Whether what came of an answer is one.
-    fn check(&self) -> Result<(), String> {
-        if self.received < PREFIX_BYTES {
-            return Err("an answer without a message".to_owned());
-        }
-        let Some((expectation, frame)) = &self.wanted else { return Ok(()) };
-        match frame.split_first_chunk::<PREFIX_BYTES>() {
-            Some(([0, a, b, c, d], message)) if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => {
-                expectation.check_message(message)
-            }
-            _ => Err("an answer that is no plain message".to_owned()),
         }
     }
 }
@@ -184,10 +163,7 @@ impl Handler for Calls {
 
     fn data(&mut self, stream: StreamId, bytes: &[u8], end_stream: bool) -> usize {
         if let Some(call) = self.open.get_mut(&stream.get()) {
-            call.received += bytes.len();
-            if let Some((_, kept)) = &mut call.wanted {
-                kept.extend_from_slice(bytes);
-            }
+            call.answer.take(bytes);
         }
         if end_stream {
             self.end(stream, Err("an answer without a gRPC status".to_owned()));

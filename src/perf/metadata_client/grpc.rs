@@ -1,14 +1,12 @@
-//! Questions over gRPC: unary calls, one after the other.
+//! Questions over gRPC: unary calls, one after the other, over HTTP/2 or through a ring of shared memory.
 
 use prost::Message;
 
-use crate::exchange::{call_head, end_of_call, http2_config};
+use super::http2_calls::Http2Calls;
+use super::ring_calls::RingCalls;
 use crate::measurement::{Phase, ServerSide};
 use crate::model_info::{ModelInfo, TensorFacts};
-use nereid_client::{CallError, Wire};
-use nereid_memory::Pool;
-use nereid_protocol::grpc::PREFIX_BYTES;
-use nereid_protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+use nereid_client::CallError;
 use nereid_wire::inference::model_config::SchedulingChoice;
 use nereid_wire::inference::model_metadata_response::TensorMetadata;
 use nereid_wire::inference::{
@@ -18,81 +16,28 @@ use nereid_wire::inference::{
     SystemSharedMemoryUnregisterResponse,
 };
 
-/// More than any answer to a question has.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
-const POOL_BYTES: usize = 256 << 20;
+/// What carries the calls.
+pub enum Calls {
+    Http2(Box<Http2Calls>),
+    Ring(Box<RingCalls>),
+}
 
 pub struct GrpcMetadataClient {
-    wire: Wire,
-    authority: String,
-    tls: bool,
-    headers: Vec<(String, String)>,
-    connection: Connection,
-}
-
-/// The answer to the one call that is open.
-#[derive(Default)]
-struct Answer {
-    frame: Vec<u8>,
-    end: Option<Result<(), String>>,
-}
-
-impl Handler for Answer {
-    fn headers(&mut self, _stream: StreamId, headers: &Headers, end_stream: bool) {
-        if end_stream || headers.status() != Some(b"200") {
-            self.end = Some(end_of_call(headers));
-        }
-    }
-
-    fn data(&mut self, _stream: StreamId, bytes: &[u8], end_stream: bool) -> usize {
-        if self.frame.len() < ANSWER_BYTES_MAX {
-            self.frame.extend_from_slice(bytes);
-        }
-        if end_stream {
-            self.end.get_or_insert_with(|| Err("an answer without a gRPC status".to_owned()));
-        }
-        bytes.len()
-    }
-
-    fn trailers(&mut self, _stream: StreamId, headers: &Headers) {
-        self.end = Some(end_of_call(headers));
-    }
-
-    fn reset(&mut self, _stream: StreamId, code: ErrorCode, _cause: ResetCause) {
-        self.end.get_or_insert_with(|| Err(format!("the call was reset: {code}")));
-    }
+    calls: Calls,
 }
 
 impl GrpcMetadataClient {
-    pub fn new(wire: Wire, authority: String, tls: bool, headers: Vec<(String, String)>) -> GrpcMetadataClient {
-        let connection = Connection::client(http2_config(), Pool::new(POOL_BYTES));
-        GrpcMetadataClient { wire, authority, tls, headers, connection }
+    pub fn new(calls: Calls) -> GrpcMetadataClient {
+        GrpcMetadataClient { calls }
     }
 
     fn call<A: Message + Default>(&mut self, method: &str, question: &impl Message) -> Result<A, CallError> {
-        let head = call_head(&self.authority, self.tls, method, None, &self.headers);
-        let fields = head.iter().map(|(name, value)| (&name[..], &value[..]));
-        let broken = |error: &dyn std::fmt::Display| CallError::Connection(error.to_string());
-        let stream = self.connection.open(fields, false).map_err(|error| broken(&error))?;
-        let message = question.encode_to_vec();
-        let mut frame = vec![0];
-        frame.extend_from_slice(&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
-        frame.extend_from_slice(&message);
-        self.connection.send_bytes(stream, &frame, true).map_err(|error| broken(&error))?;
-        let mut answer = Answer::default();
-        let mut buffer = vec![0; 64 * 1024];
-        while answer.end.is_none() {
-            let waiting = self.connection.output();
-            let output = waiting.to_vec();
-            waiting.clear();
-            self.wire.send(&output)?;
-            let n = self.wire.receive(&mut buffer)?;
-            let received = self.connection.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
-            received.map_err(|error| broken(&error))?;
-        }
-        answer.end.unwrap_or(Ok(())).map_err(CallError::Refused)?;
-        let message = answer.frame.get(PREFIX_BYTES..).unwrap_or_default();
-        A::decode(message).map_err(|error| CallError::Refused(format!("a broken answer: {error}")))
+        let question = question.encode_to_vec();
+        let answer = match &mut self.calls {
+            Calls::Http2(calls) => calls.call(method, &question)?,
+            Calls::Ring(calls) => calls.call(method, &question)?,
+        };
+        A::decode(&*answer).map_err(|error| CallError::Refused(format!("a broken answer: {error}")))
     }
 
     pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, CallError> {

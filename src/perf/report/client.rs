@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::figures::{NONE, mean_us, quantile_us, significant, usec};
 use crate::exchange::http2_config;
 use crate::generator_limit::engine_name;
-use crate::threads::{CONNECTIONS_A_THREAD, one_each, spin};
+use crate::threads::{connections_a_thread, one_each, spin};
 use crate::{Load, Measurement, Plan, Protocol};
 
-/// Settings of HTTP/2 that the client announces to the server; none over HTTP/1.1.
+/// Settings of HTTP/2 that the client announces to the server; none over HTTP/1.1 and rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Http2 {
     /// Largest frame that it takes. It sends frames as large as the server takes.
@@ -20,7 +20,8 @@ pub struct Http2 {
 impl Http2 {
     pub fn of(plan: &Plan) -> Option<Http2> {
         let config = http2_config();
-        (plan.target.protocol != Protocol::Http).then_some(Http2 {
+        let has_frames = matches!(plan.target.protocol, Protocol::GrpcUnary | Protocol::GrpcStream);
+        has_frames.then_some(Http2 {
             frame_bytes_max: config.max_frame_size,
             stream_window_bytes: config.stream_window,
             connection_window_bytes: config.connection_window,
@@ -29,13 +30,14 @@ impl Http2 {
 }
 
 /// Whether threads of the load poll before they sleep.
-pub fn spins() -> bool {
-    spin().is_allowed()
+pub fn spins(plan: &Plan) -> bool {
+    spin().is_allowed() || !plan.client.ring_spin.is_zero()
 }
 
 /// What the client does that changes figures, but for its threads.
 pub fn transport_line(plan: &Plan) -> String {
     let mut line = match Http2::of(plan) {
+        None if plan.target.protocol == Protocol::Ipc => "shared-memory rings".to_owned(),
         None => "HTTP/1.1".to_owned(),
         Some(http2) => format!(
             "HTTP/2, frames of up to {} bytes taken, windows of {} bytes for a stream and {} for a connection",
@@ -47,7 +49,10 @@ pub fn transport_line(plan: &Plan) -> String {
     let _ = match client.connections {
         Some(1) => write!(line, "; 1 connection"),
         Some(count) => write!(line, "; {count} connections"),
-        None if !one_each(plan) => write!(line, "; up to {CONNECTIONS_A_THREAD} connections for each thread"),
+        None if plan.target.protocol == Protocol::Ipc && !one_each(plan) => write!(line, "; one for each thread"),
+        None if !one_each(plan) => {
+            write!(line, "; up to {} connections for each thread", connections_a_thread(plan))
+        }
         None if is_closed => write!(line, "; a connection for each request in flight"),
         None => write!(line, "; as many connections as are needed"),
     };
@@ -55,7 +60,11 @@ pub fn transport_line(plan: &Plan) -> String {
         let cores: Vec<String> = client.pin_to.iter().map(usize::to_string).collect();
         let _ = write!(line, "; threads on cores {}", cores.join(", "));
     }
-    line.push_str(if spins() { "; idle threads spin" } else { "; idle threads sleep, none spins" });
+    let _ = match (plan.client.ring_spin.as_micros(), spins(plan)) {
+        (0, true) => write!(line, "; idle threads spin"),
+        (0, false) => write!(line, "; idle threads sleep, none spins"),
+        (us, _) => write!(line, "; threads that wait for answers poll for {us} usec, then sleep"),
+    };
     line
 }
 
@@ -132,6 +141,11 @@ mod tests {
             transport_line(&plan),
             format!("{frames}up to 4 connections for each thread; idle threads sleep, none spins")
         );
+        plan.target.protocol = Protocol::Ipc;
+        assert_eq!(transport_line(&plan), "shared-memory rings; one for each thread; idle threads sleep, none spins");
+        plan.client.ring_spin = std::time::Duration::from_micros(50);
+        assert!(transport_line(&plan).ends_with("; threads that wait for answers poll for 50 usec, then sleep"));
+        plan.client.ring_spin = std::time::Duration::ZERO;
         (plan.client.connections, plan.client.pin_to) = (Some(1), vec![2, 3]);
         assert!(transport_line(&plan).contains("; 1 connection; threads on cores 2, 3; "));
     }
@@ -140,7 +154,7 @@ mod tests {
     fn what_the_client_used_is_stated() {
         let mut point = samples::point(LoadPoint::Rate(4.0), 100);
         assert_eq!(threads_line(&point), "0.00 cores in all, busiest thread 0 %, longest wait for a core 1 %");
-        let second = ThreadUsage { wall_ns: 100, cpu_ns: 50, run_queue_ns: None };
+        let second = ThreadUsage { wall_ns: 100, cpu_ns: 50, run_queue_ns: None, spun_ns: 0 };
         point.client.threads = vec![second, ThreadUsage { cpu_ns: 25, ..second }];
         assert_eq!(threads_line(&point), "0.75 cores in all, busiest thread 50 %, waits for a core n/a");
         assert_eq!(connections_line(&point), "4 connections, epoll");

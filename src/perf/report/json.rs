@@ -75,6 +75,7 @@ fn plan(plan: &Plan, batch: u32) -> Value {
             Protocol::Http => "http",
             Protocol::GrpcUnary => "grpc",
             Protocol::GrpcStream => "grpc_stream",
+            Protocol::Ipc => "ipc",
         },
         "tls": plan.target.tls.is_some(),
         "service": if plan.service.openai().is_some() { "openai" } else { "triton" },
@@ -96,6 +97,7 @@ fn plan(plan: &Plan, batch: u32) -> Value {
         "shared_memory": match work.shared_memory {
             SharedMemory::None => "none",
             SharedMemory::System { .. } => "system",
+            SharedMemory::Arena { .. } => "arena",
         },
         "decoupled": work.decoupled,
         "priority": work.priority,
@@ -133,7 +135,8 @@ fn plan(plan: &Plan, batch: u32) -> Value {
             "threads": plan.client.threads,
             "pinned_to": plan.client.pin_to,
             "engine": plan.client.engine.map(|engine| format!("{engine:?}")),
-            "spin": client::spins(),
+            "spin": client::spins(plan),
+            "ring_spin_us": plan.client.ring_spin.as_micros() as u64,
             "http2": client::Http2::of(plan).map(|http2| json!({
                 "frame_bytes_max": http2.frame_bytes_max,
                 "stream_window_bytes": http2.stream_window_bytes,
@@ -298,6 +301,7 @@ fn of_client(client: &ClientSide) -> Value {
         json!({
             "wall_us": thread.wall_ns as f64 / 1e3,
             "cpu_us": thread.cpu_ns as f64 / 1e3,
+            "spun_us": thread.spun_ns as f64 / 1e3,
             "run_queue_us": thread.run_queue_ns.map(|ns| ns as f64 / 1e3),
             "busy": thread.busy(),
             "waiting": thread.waiting(),

@@ -138,7 +138,7 @@ pub fn point(load: LoadPoint, base_us: u64) -> Measurement {
     point.counts.bytes_sent = 100_000;
     point.counts.bytes_received = 200_000;
     point.wall = Duration::from_secs(3);
-    let usage = ThreadUsage { wall_ns: 3_000_000_000, cpu_ns: 4_000_000, run_queue_ns: Some(30_000_000) };
+    let usage = ThreadUsage { wall_ns: 3_000_000_000, cpu_ns: 4_000_000, run_queue_ns: Some(30_000_000), spun_ns: 0 };
     point.client.threads = vec![usage];
     let window = WindowFigures {
         wall: Duration::from_secs(1),

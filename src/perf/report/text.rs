@@ -28,6 +28,7 @@ pub fn settings(report: &Report<'_>) -> String {
         Protocol::Http => "HTTP",
         Protocol::GrpcUnary => "gRPC, a call for each request",
         Protocol::GrpcStream => "gRPC, a stream for each connection",
+        Protocol::Ipc => "shared-memory ring, a call for each request",
     };
     let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
     let model = plain(&named(&plan.model, &report.model_info.version));
@@ -49,6 +50,7 @@ pub fn settings(report: &Report<'_>) -> String {
     };
     match work.shared_memory {
         SharedMemory::System { .. } => text.push_str(", tensors in system shared memory"),
+        SharedMemory::Arena { .. } => text.push_str(", tensors in the arena of each ring"),
         SharedMemory::None => {}
     }
     match work.compression {

@@ -6,12 +6,15 @@ use nereid_shard::EngineKind;
 const CONNECTIONS_MAX: usize = 1 << 16;
 const THREADS_MAX: usize = 1024;
 const OUTSTANDING_MAX: usize = 1 << 20;
+/// Mail and timers wait meanwhile.
+const RING_SPIN_US_MAX: u64 = 10_000;
 
 pub static FLAGS: &[Flag] = &[
     Flag::set(
         "connections",
         "count",
-        "Connections in all. Default: over HTTP one for each request in flight, over gRPC a few that share them.",
+        "Connections in all. Default: over HTTP one for each request in flight, over gRPC a few that share them, of rings \
+         one for each thread.",
         |g, v| {
             g.client.connections = Some(v.number(1..=CONNECTIONS_MAX)?);
             Ok(())
@@ -64,6 +67,17 @@ pub static FLAGS: &[Flag] = &[
          16384.",
         |g, v| {
             g.client.outstanding_max = v.number(1..=OUTSTANDING_MAX)?;
+            Ok(())
+        },
+    )
+    .own(),
+    Flag::set(
+        "ipc-spin-us",
+        "us",
+        "With -i ipc: how long a thread that waits for answers polls its rings before it sleeps. Polling is counted \
+         apart from the thread's work. Default: 0.",
+        |g, v| {
+            g.client.ring_spin = std::time::Duration::from_micros(v.number(0..=RING_SPIN_US_MAX)?);
             Ok(())
         },
     )

@@ -75,14 +75,16 @@ pub static FLAGS: &[Flag] = &[
     .own(),
     Flag::set(
         "shared-memory",
-        "none|system",
-        "Where tensors lie. With system, the client makes and registers regions, and removes them. Default: none.",
+        "none|system|arena",
+        "Where tensors lie. With system, the client makes and registers regions, and removes them; with arena, in that of \
+         each ring of -i ipc. Default: none.",
         |g, v| {
             g.memory = match v.text()? {
                 "none" => Memory::None,
                 "system" => Memory::System,
-                "cuda" => return Err(v.wrong("none or system: tensors in GPU memory are not sent yet")),
-                _ => return Err(v.wrong("one of none, system")),
+                "arena" => Memory::Arena,
+                "cuda" => return Err(v.wrong("none, system or arena: tensors in GPU memory are not sent yet")),
+                _ => return Err(v.wrong("one of none, system, arena")),
             };
             Ok(())
         },

@@ -23,7 +23,7 @@ pub static FLAGS: &[Flag] = &[
         "url",
         "address",
         "The server: host, host:port, http://…, https://… or unix:<path>. Default: localhost:8000, localhost:8001 for \
-         gRPC, localhost:9000 for openai, whose URL may have a path such as /v1.",
+         gRPC, localhost:9000 for openai, whose URL may have a path such as /v1. With -i ipc a path.",
         |g, v| {
             g.url = Some(v.name()?);
             Ok(())
@@ -31,10 +31,16 @@ pub static FLAGS: &[Flag] = &[
     )
     .or('u')
     .own(),
-    Flag::set("protocol", "http|grpc", "How it is spoken to. Default: http.", |g, v| {
-        g.wire = v.one_of(&[("http", Wire::Http), ("grpc", Wire::Grpc)])?;
-        Ok(())
-    })
+    Flag::set(
+        "protocol",
+        "http|grpc|ipc",
+        "How it is spoken to; ipc: through shared-memory rings, with -u as the path of the server's --ipc-path. Default: \
+         http.",
+        |g, v| {
+            g.wire = v.one_of(&[("http", Wire::Http), ("grpc", Wire::Grpc), ("ipc", Wire::Ipc)])?;
+            Ok(())
+        },
+    )
     .or('i')
     .own(),
     Flag::switch(

@@ -284,7 +284,9 @@ impl Exchange {
             }
             Protocol::Http => Exchange::Http(Box::new(HttpExchange::new(Arc::clone(request_set), pool.clone()))),
             // Of a ring only in unit tests: connections of rings are made with `ring`.
-            Protocol::GrpcUnary | Protocol::Ipc => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(request_set), pool.clone()))),
+            Protocol::GrpcUnary | Protocol::Ipc => {
+                Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(request_set), pool.clone())))
+            }
             Protocol::GrpcStream => {
                 Exchange::Stream(Box::new(StreamExchange::new(Arc::clone(request_set), pool.clone())))
             }

@@ -17,8 +17,8 @@ use super::plan::{Endpoint, Plan, Protocol, Target};
 use grpc::{Calls, GrpcMetadataClient};
 use http::HttpMetadataClient;
 use http2_calls::Http2Calls;
-use ring_calls::RingCalls;
 use nereid_client::{CallError, HttpClient, Security, Wire};
+use ring_calls::RingCalls;
 
 /// Questions have quick answers; this only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -124,9 +124,7 @@ impl MetadataClient {
                         let wire = connect().map_err(CallError::Connection)?;
                         of_grpc(Calls::Http2(Box::new(Http2Calls::new(wire, authority, tls.is_some(), headers))))
                     }
-                    Protocol::Ipc => {
-                        of_grpc(Calls::Ring(Box::new(RingCalls::connect(endpoint, &headers, PATIENCE)?)))
-                    }
+                    Protocol::Ipc => of_grpc(Calls::Ring(Box::new(RingCalls::connect(endpoint, &headers, PATIENCE)?))),
                 }
             }
         };

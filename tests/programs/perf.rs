@@ -11,6 +11,7 @@ mod plans;
 mod program;
 mod recordings;
 mod reports;
+mod ring;
 mod sequences;
 mod shared_memory;
 mod signals;

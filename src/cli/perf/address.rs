@@ -55,7 +55,8 @@ impl Given {
             _ => Err(Mistake::Value {
                 flag: "-u".to_owned(),
                 given: url.to_owned(),
-                expected: "the path of the server's --ipc-path, such as /run/nereid/ipc, with at most 107 bytes".to_owned(),
+                expected: "the path of the server's --ipc-path, such as /run/nereid/ipc, with at most 107 bytes"
+                    .to_owned(),
             }),
         }
     }

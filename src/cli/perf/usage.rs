@@ -10,8 +10,8 @@ const INDENT: usize = 8;
 const INTRODUCTION: &str = "\
 Usage: nereid perf -m <model> [options]
 
-Loads a server of the KServe v2 protocol over HTTP or gRPC, such as Triton, or one of OpenAI's interface, such as vLLM,
-and reports how fast it answers. Flags that perf_analyzer has, too, mean the same.
+Loads a server of the KServe v2 protocol over HTTP or gRPC, such as Triton, one of OpenAI's interface, such as vLLM, or
+Nereid through shared-memory rings, and reports how fast it answers. Flags that perf_analyzer has, too, mean the same.
 
   nereid perf -m resnet -i grpc --concurrency-range 1:16:5
         Closed loop: 1, 6, 11 and 16 requests in flight. Finds out how much a server can do.

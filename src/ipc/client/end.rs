@@ -102,8 +102,8 @@ impl ClientEnd {
         payload_max(self.layout.requests.1) - DATA_HEAD
     }
 
-    /// Defines a method, such as `/inference.GRPCInferenceService/ModelInfer`, with metadata for its calls. `None`: there
-    /// is no room now.
+    /// Defines a method, such as `/inference.GRPCInferenceService/ModelInfer`, with metadata for its calls. `None`:
+    /// there is no room now.
     pub fn define(&mut self, path: &str, metadata: &[(&[u8], &[u8])]) -> Result<Option<Route>, ClientError> {
         if usize::from(self.routes) >= ROUTES_MAX {
             return Err(ClientError::Routes);
@@ -124,7 +124,8 @@ impl ClientEnd {
         self.last_call
     }
 
-    /// Begins a call with the first bytes of its messages, at most [`ClientEnd::call_max`]. False: there is no room now.
+    /// Begins a call with the first bytes of its messages, at most [`ClientEnd::call_max`]. False: there is no room
+    /// now.
     pub fn push_call(
         &mut self,
         call: u32,
@@ -181,8 +182,8 @@ impl ClientEnd {
         events != 0 && bell::is_due(server_bell(&self.segment), events)
     }
 
-    /// The client is about to sleep: the server has to ring for a frame, and for room if `wants_room`. False: there is a
-    /// frame, or room for the longest one, and the client is awake.
+    /// The client is about to sleep: the server has to ring for a frame, and for room if `wants_room`. False: there is
+    /// a frame, or room for the longest one, and the client is awake.
     pub fn park(&mut self, wants_room: bool) -> bool {
         let word = client_bell(&self.segment);
         bell::want(word, bell::FRAMES | if wants_room { bell::ROOM } else { 0 });

@@ -13,8 +13,8 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "connections",
         "count",
-        "Connections in all. Default: over HTTP one for each request in flight, over gRPC a few that share them, of rings \
-         one for each thread.",
+        "Connections in all. Default: over HTTP one for each request in flight, over gRPC a few that share them, of \
+         rings one for each thread.",
         |g, v| {
             g.client.connections = Some(v.number(1..=CONNECTIONS_MAX)?);
             Ok(())

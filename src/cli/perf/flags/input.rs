@@ -76,8 +76,8 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "shared-memory",
         "none|system|arena",
-        "Where tensors lie. With system, the client makes and registers regions, and removes them; with arena, in that of \
-         each ring of -i ipc. Default: none.",
+        "Where tensors lie. With system, the client makes and registers regions, and removes them; with arena, in that \
+         of each ring of -i ipc. Default: none.",
         |g, v| {
             g.memory = match v.text()? {
                 "none" => Memory::None,

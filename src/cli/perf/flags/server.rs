@@ -34,8 +34,8 @@ pub static FLAGS: &[Flag] = &[
     Flag::set(
         "protocol",
         "http|grpc|ipc",
-        "How it is spoken to; ipc: through shared-memory rings, with -u as the path of the server's --ipc-path. Default: \
-         http.",
+        "How it is spoken to; ipc: through shared-memory rings, with -u as the path of the server's --ipc-path. \
+         Default: http.",
         |g, v| {
             g.wire = v.one_of(&[("http", Wire::Http), ("grpc", Wire::Grpc), ("ipc", Wire::Ipc)])?;
             Ok(())

@@ -43,7 +43,7 @@ fn a_ring_is_loaded_like_any_other_protocol() {
     for (more, threads) in [
         (&["--concurrency-range=6"][..], 1),
         (&["--concurrency-range=6", "--threads=2", "--ipc-spin-us=50"], 2),
-        (&["--request-rate-range=500", "--io-engine=epoll"], 1),
+        (&["--request-rate-range=1000", "--io-engine=epoll"], 1),
         (&["--concurrency-range=6", "--shared-memory=arena"], 1),
         (&["--concurrency-range=2", "--shared-memory=system"], 1),
     ] {
@@ -68,7 +68,7 @@ fn a_ring_is_loaded_like_any_other_protocol() {
     ] {
         let shape = ["-i", "ipc", "--shape", "INPUT0:4", "--shape", "IN:1", "--shape", "DELAY:1"];
         let shape = if arguments[1] == "repeat" { [&shape[..2], &shape[4..]].concat() } else { shape[..4].to_vec() };
-        let outcome = perf(&[&arguments[..], &shape].concat());
+        let outcome = perf(&[&arguments[..], &shape[..]].concat());
         assert!(outcome.code == Some(99) && outcome.stderr.contains(&part), "{arguments:?}: {outcome:#?}");
     }
     // More rings than the server gives a client.

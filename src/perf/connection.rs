@@ -135,6 +135,11 @@ impl Connection {
         self.exchange.part()
     }
 
+    /// Its socket carries bells, which are no bytes of messages.
+    pub fn is_ring(&self) -> bool {
+        matches!(self.exchange, Exchange::Ring(_))
+    }
+
     /// True if a ring has to be polled.
     pub fn has_work(&self) -> bool {
         matches!(&self.exchange, Exchange::Ring(ring) if ring.has_work())

@@ -96,7 +96,9 @@ impl Driver {
         let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else { return };
         let outcome = match received {
             Received::Chunk(chunk) => {
-                self.totals.counts.bytes_received += chunk.len() as u64;
+                if !connection.is_ring() {
+                    self.totals.counts.bytes_received += chunk.len() as u64;
+                }
                 connection.bulky = chunk.len() == CHUNK_BYTES;
                 connection.receive(&chunk, now_ns, &mut self.outcomes)
             }
@@ -147,7 +149,9 @@ impl Driver {
         connection.sending = false;
         match result {
             Ok(bytes) => {
-                self.totals.counts.bytes_sent += bytes as u64;
+                if !connection.is_ring() {
+                    self.totals.counts.bytes_sent += bytes as u64;
+                }
                 self.touch(key);
             }
             Err(error) => self.lose(key, &format!("the connection broke: {error}"), core),

@@ -1,7 +1,7 @@
 //! A driver's rings of shared memory: they are polled in each turn, and the server rings while the thread sleeps.
 
 use super::thread_clock::cpu_ns;
-use super::{Driver, State};
+use super::{Connection, Driver, State};
 use nereid_shard::Core;
 
 /// Polls between two reads of the clock.
@@ -61,19 +61,22 @@ impl Driver {
         let before_ns = cpu_ns();
         let deadline_ns = nereid_clock::now_ns().saturating_add(spin_ns);
         let until_ns = self.schedule_ns().map_or(deadline_ns, |due_ns| due_ns.min(deadline_ns));
-        let has_frames = || self.rings.iter().any(|key| self.connections.get(*key).is_some_and(|one| one.has_frames()));
-        let found = loop {
-            if (0..POLLS).any(|_| {
-                std::hint::spin_loop();
-                has_frames()
-            }) {
-                break true;
-            }
-            if nereid_clock::now_ns() >= until_ns {
-                break false;
-            }
-        };
+        let mut found = self.finds_frames();
+        while !found && nereid_clock::now_ns() < until_ns {
+            found = self.finds_frames();
+        }
         self.spun_ns += cpu_ns().saturating_sub(before_ns);
         found
+    }
+
+    /// Polls its rings some times.
+    fn finds_frames(&self) -> bool {
+        for _ in 0..POLLS {
+            if self.rings.iter().any(|key| self.connections.get(*key).is_some_and(Connection::has_frames)) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 }

@@ -51,12 +51,8 @@ pub struct ServerEnd {
 impl ServerEnd {
     /// A new object, with the only descriptor of it, for the client, which is to ring for its first frame. `name`: of
     /// the arena, in requests. `place` is dropped when nothing of the server holds the object any more. Everything but
-    /// its header is emptied then: the header shows how far the server has read.
-    pub fn create(
-        sizes: Sizes,
-        name: &[u8],
-        place: Box<dyn Any + Send + Sync>,
-    ) -> io::Result<(ServerEnd, OwnedFd)> {
+    /// its header is emptied then, unless the server ends: the header shows how far the server has read.
+    pub fn create(sizes: Sizes, name: &[u8], place: Box<dyn Any + Send + Sync>) -> io::Result<(ServerEnd, OwnedFd)> {
         let layout = Layout::new(sizes, name).ok_or(io::ErrorKind::InvalidInput)?;
         let (segment, object) = Segment::for_guest(layout.size, HEADER_BYTES, place)?;
         let segment = Arc::new(segment);
@@ -86,6 +82,11 @@ impl ServerEnd {
     /// Memory of the object is missing: what is written here does not reach the client any more.
     pub fn is_lost(&self) -> bool {
         self.segment.is_lost()
+    }
+
+    /// The client may read its ring after the server has ended.
+    pub fn keep_all(&self) {
+        self.segment.keep_all();
     }
 
     /// A frame of the client waits.

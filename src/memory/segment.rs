@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::Slice;
 use super::regions::faults::{self, RangeSlot};
@@ -34,6 +34,7 @@ struct Guest {
     range: RangeSlot,
     /// Bytes at the beginning that stay when the rest is emptied.
     kept_bytes: usize,
+    keeps_all: AtomicBool,
     /// Dropped when this process has no more to do with the memory.
     _place: Box<dyn Any + Send + Sync>,
 }
@@ -84,7 +85,7 @@ impl Segment {
     fn guard(&mut self, range: RangeSlot, kept_bytes: usize, place: Box<dyn Any + Send + Sync>) {
         let start = self.at.addr().get();
         range.set(start, start.saturating_add(self.len.next_multiple_of(page_bytes())));
-        self.guest = Some(Guest { range, kept_bytes, _place: place });
+        self.guest = Some(Guest { range, kept_bytes, keeps_all: AtomicBool::new(false), _place: place });
     }
 
     /// Maps an object that another process made: all of its `len` bytes. An object that is shorter, or that its maker
@@ -125,6 +126,13 @@ impl Segment {
     /// The object, for the other process. An error: that process has the only descriptor of it.
     pub fn object(&self) -> io::Result<BorrowedFd<'_>> {
         self.object.as_ref().map(OwnedFd::as_fd).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// A segment of a guest is not emptied: this process ends, and the guest may still read.
+    pub fn keep_all(&self) {
+        if let Some(guest) = &self.guest {
+            guest.keeps_all.store(true, Ordering::Release);
+        }
     }
 
     /// A page of it was found to be missing: what is read and written here is seen by no other process any more.
@@ -204,13 +212,15 @@ impl Drop for Segment {
         let at: *mut libc::c_void = self.at.as_ptr().cast();
         if let Some(guest) = &self.guest {
             let kept = guest.kept_bytes.next_multiple_of(page_bytes()).min(self.len);
-            // SAFETY: the range lies in the mapping, which is ours, and nothing refers to it any more. An error, for
-            // example because a page was lost, leaves pages to the client that maps them.
-            unsafe { libc::madvise(at.wrapping_byte_add(kept), self.len - kept, libc::MADV_REMOVE) };
+            if !guest.keeps_all.load(Ordering::Acquire) {
+                // SAFETY: the range lies in the mapping, which is ours, and nothing refers to it any more. An error,
+                // for example because a page was lost, leaves pages to the client that maps them.
+                unsafe { libc::madvise(at.wrapping_byte_add(kept), self.len - kept, libc::MADV_REMOVE) };
+            }
             // Before another mapping may get the addresses.
             guest.range.clear();
         }
-        // SAFETY: as above.
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
         unsafe { libc::munmap(at, self.len) };
     }
 }
@@ -223,8 +233,6 @@ pub(super) struct SliceOwner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
 
     #[test]
@@ -292,6 +300,16 @@ mod tests {
             assert!(theirs.read(at, 5, &mut bytes));
             assert_eq!(bytes == b"guest", at == 0, "the first page stays: {at}");
         }
+    }
+
+    #[test]
+    fn what_a_guest_may_still_read_is_not_emptied() {
+        let (segment, object) = Segment::for_guest(page_bytes(), 0, Box::new(())).unwrap();
+        assert!(segment.write(0, b"farewell"));
+        segment.keep_all();
+        drop(segment);
+        let mut bytes = Vec::new();
+        assert!(Segment::open(object, page_bytes()).unwrap().read(0, 8, &mut bytes) && bytes == b"farewell");
     }
 
     /// Pages behind the end of an object fault as those do for which there is no memory.

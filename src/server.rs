@@ -18,6 +18,7 @@ pub mod frontend;
 pub mod inherited;
 mod inproc_executor;
 pub mod inspect;
+mod ipc;
 mod key_files;
 mod libraries;
 mod listeners;
@@ -168,6 +169,7 @@ fn serve(
         },
         inspect: Some(Inspect::new(Arc::clone(&core), &flags)),
         metrics: Arc::clone(&core.metrics),
+        ipc_counts: core.ipc_counts.clone(),
         load: load::monitor(options, lifecycle, &core.metrics),
         thread_name: "shard",
         host: Host::Glommio,

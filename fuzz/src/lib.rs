@@ -12,6 +12,7 @@ pub mod hpack;
 pub mod http1;
 pub mod http2;
 pub mod infer_json;
+pub mod ipc;
 pub mod json;
 pub mod model_config;
 pub mod mutator;
@@ -44,7 +45,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     http1::TARGET,
     json::TARGET,
     infer_json::TARGET,
@@ -63,6 +64,7 @@ pub const TARGETS: [Target; 18] = [
     openai_tools::TARGET,
     openai_template::TARGET,
     recording::TARGET,
+    ipc::TARGET,
 ];
 
 /// Memory for one input: a pool takes long to make, so each thread has one. Nothing of it may be in use.

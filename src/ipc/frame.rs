@@ -23,6 +23,8 @@ pub mod from_server {
 const END: u32 = 1;
 /// Bytes before those of the messages, in a frame that begins a call and in one that goes on.
 pub const CALL_HEAD: usize = 16;
+/// Bytes of the payload that defines a route: more than the head of a call may have, with the lengths.
+const ROUTE_BYTES_MAX: usize = 20 << 10;
 pub const DATA_HEAD: usize = 8;
 
 /// Which rule of the contract a client has broken: its connection ends.
@@ -122,6 +124,7 @@ impl<'a> ClientFrame<'a> {
                 Ok(ClientFrame::Data { call, ends, bytes })
             }
             from_client::CANCEL => Ok(ClientFrame::Cancel { call: data(payload)?.0 }),
+            from_client::ROUTE if payload.len() > ROUTE_BYTES_MAX => Err(Violation::Metadata),
             from_client::ROUTE => {
                 let (route, rest) = number(payload).ok_or(Violation::Short)?;
                 let route = usize::try_from(route).ok().filter(|route| *route < ROUTES_MAX).ok_or(Violation::Route)?;
@@ -268,6 +271,7 @@ mod tests {
             (from_client::ROUTE, &[64, 0, 0, 0], Violation::Route),
             (from_client::ROUTE, &[1, 0, 0, 0], Violation::Metadata),
             (from_client::ROUTE, &[1, 0, 0, 0, 2, 0, 0, 0, 65], Violation::Short),
+            (from_client::ROUTE, &[0; ROUTE_BYTES_MAX + 4], Violation::Metadata),
         ] {
             assert_eq!(ClientFrame::read(kind, payload), Err(violation), "{kind} {payload:?}");
         }

@@ -3,8 +3,9 @@
 //! Nothing here trusts the client: positions are checked where they are read ([`Corrupt`]), frames are copied out, and
 //! the server's own facts about the layout are not read from the object.
 
+use std::any::Any;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nereid_memory::Segment;
@@ -12,7 +13,7 @@ use nereid_queue::bell;
 use nereid_queue::frames::{Consumer, Corrupt, Payload, Producer, payload_max};
 
 use super::frame::{DATA_HEAD, encode, from_server};
-use super::layout::{HELLO_BYTES, Layout, MAGIC, Ring, Sizes, VERSION, client_bell, server_bell};
+use super::layout::{HEADER_BYTES, HELLO_BYTES, Layout, MAGIC, Ring, Sizes, VERSION, client_bell, server_bell};
 
 /// The server's greeting on the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,21 +49,25 @@ pub struct ServerEnd {
 }
 
 impl ServerEnd {
-    /// A new object; the client is to ring for its first frame. `name`: of the arena, in requests.
-    pub fn create(sizes: Sizes, name: &[u8]) -> io::Result<ServerEnd> {
+    /// A new object, with the only descriptor of it, for the client, which is to ring for its first frame. `name`: of
+    /// the arena, in requests. `place` is dropped when nothing of the server holds the object any more. Everything but
+    /// its header is emptied then, unless the server ends: the header shows how far the server has read.
+    pub fn create(sizes: Sizes, name: &[u8], place: Box<dyn Any + Send + Sync>) -> io::Result<(ServerEnd, OwnedFd)> {
         let layout = Layout::new(sizes, name).ok_or(io::ErrorKind::InvalidInput)?;
-        let segment = Arc::new(Segment::create(layout.size)?);
+        let (segment, object) = Segment::for_guest(layout.size, HEADER_BYTES, place)?;
+        let segment = Arc::new(segment);
         if !layout.write(&segment) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         bell::want(server_bell(&segment), bell::FRAMES);
-        Ok(ServerEnd {
+        let end = ServerEnd {
             requests: Consumer::new(layout.request_ring(&segment)),
             responses: Producer::new(layout.response_ring(&segment)),
             segment,
             layout,
             events: 0,
-        })
+        };
+        Ok((end, object))
     }
 
     /// The greeting, which goes with the object's descriptor.
@@ -70,12 +75,23 @@ impl ServerEnd {
         Hello::new(0, self.layout.size as u64)
     }
 
-    pub fn object(&self) -> BorrowedFd<'_> {
-        self.segment.as_fd()
-    }
-
     pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
+    }
+
+    /// Memory of the object is missing: what is written here does not reach the client any more.
+    pub fn is_lost(&self) -> bool {
+        self.segment.is_lost()
+    }
+
+    /// The client may read its ring after the server has ended.
+    pub fn keep_all(&self) {
+        self.segment.keep_all();
+    }
+
+    /// A frame of the client waits.
+    pub fn has_frames(&self) -> bool {
+        self.requests.has_next()
     }
 
     /// Offset and size.
@@ -168,7 +184,7 @@ mod tests {
 
     fn end() -> (ServerEnd, Producer<Ring>, Consumer<Ring>) {
         let sizes = Sizes { ring_bytes: RING_BYTES_MIN, arena_bytes: 4096 };
-        let end = ServerEnd::create(sizes, b"nereid-ipc/1").unwrap();
+        let (end, _) = ServerEnd::create(sizes, b"nereid-ipc/1", Box::new(())).unwrap();
         let (requests, responses) = (end.layout.request_ring(&end.segment), end.layout.response_ring(&end.segment));
         (end, Producer::new(requests), Consumer::new(responses))
     }

@@ -5,7 +5,7 @@
 //! that points into them holds them (a model may still read inputs of a request that it has answered). A lookup holds
 //! the lock for a moment and never waits for a system call: a background thread of the registry maps and unmaps.
 
-mod faults;
+pub(crate) mod faults;
 mod job_thread;
 mod lent;
 mod mapping;
@@ -263,7 +263,7 @@ impl Regions {
     }
 }
 
-fn page_bytes() -> usize {
+pub(crate) fn page_bytes() -> usize {
     // SAFETY: the call has no conditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)

@@ -2,23 +2,41 @@
 //!
 //! It has no name in any file system, so nothing of it is left after any kind of death, and the seals keep the other
 //! process from truncating what this process reads. That process may write to every byte at any time; a reader copies
-//! the numbers that matter before it checks them.
+//! the numbers that matter before it checks them. What a client is given ([`Segment::for_guest`]) is emptied when this
+//! process needs it no more, whoever still maps it, and a page that the system has no memory for is no end of this
+//! process.
 
 use std::any::Any;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::Slice;
+use super::regions::faults::{self, RangeSlot};
+use super::regions::page_bytes;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Segment {
-    object: OwnedFd,
+    /// `None`: its client has the only one.
+    object: Option<OwnedFd>,
     at: NonNull<u8>,
     len: usize,
+    guest: Option<Guest>,
+}
+
+/// What a segment for a client has beside the others.
+#[derive(Debug)]
+struct Guest {
+    /// Faults in the mapping are handled.
+    range: RangeSlot,
+    /// Bytes at the beginning that stay when the rest is emptied.
+    kept_bytes: usize,
+    keeps_all: AtomicBool,
+    /// Dropped when this process has no more to do with the memory.
+    _place: Box<dyn Any + Send + Sync>,
 }
 
 // SAFETY: an address range has no ties to a thread.
@@ -47,6 +65,29 @@ impl Segment {
         Segment::map(object, len)
     }
 
+    /// The same for a client that is not trusted, with the object for it: this process keeps no descriptor. When the
+    /// last holder here is gone, all pages behind the first `kept_bytes` are given back, although the client may still
+    /// map the object, and `place` is dropped after that. Bytes for which the system has no memory, or which a client
+    /// made unreadable, become zeros of this process alone ([`Segment::is_lost`]).
+    pub fn for_guest(
+        len: usize,
+        kept_bytes: usize,
+        place: Box<dyn Any + Send + Sync>,
+    ) -> io::Result<(Segment, OwnedFd)> {
+        faults::install()?;
+        let range = RangeSlot::take().ok_or_else(|| io::Error::other("too many parts of memory are shared"))?;
+        let mut segment = Segment::create(len)?;
+        let object = segment.object.take().ok_or(io::ErrorKind::NotFound)?;
+        segment.guard(range, kept_bytes, place);
+        Ok((segment, object))
+    }
+
+    fn guard(&mut self, range: RangeSlot, kept_bytes: usize, place: Box<dyn Any + Send + Sync>) {
+        let start = self.at.addr().get();
+        range.set(start, start.saturating_add(self.len.next_multiple_of(page_bytes())));
+        self.guest = Some(Guest { range, kept_bytes, keeps_all: AtomicBool::new(false), _place: place });
+    }
+
     /// Maps an object that another process made: all of its `len` bytes. An object that is shorter, or that its maker
     /// can cut off, is refused.
     pub fn open(object: OwnedFd, len: usize) -> io::Result<Segment> {
@@ -69,7 +110,7 @@ impl Segment {
             libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, raw, 0)
         };
         match NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED) {
-            Some(at) => Ok(Segment { object, at, len }),
+            Some(at) => Ok(Segment { object: Some(object), at, len, guest: None }),
             None => Err(io::Error::last_os_error()),
         }
     }
@@ -80,6 +121,23 @@ impl Segment {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The object, for the other process. An error: that process has the only descriptor of it.
+    pub fn object(&self) -> io::Result<BorrowedFd<'_>> {
+        self.object.as_ref().map(OwnedFd::as_fd).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// A segment of a guest is not emptied: this process ends, and the guest may still read.
+    pub fn keep_all(&self) {
+        if let Some(guest) = &self.guest {
+            guest.keeps_all.store(true, Ordering::Release);
+        }
+    }
+
+    /// A page of it was found to be missing: what is read and written here is seen by no other process any more.
+    pub fn is_lost(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.range.is_lost())
     }
 
     /// Where `at..at + len` begins, if that lies inside.
@@ -149,16 +207,21 @@ impl Segment {
     }
 }
 
-impl AsFd for Segment {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.object.as_fd()
-    }
-}
-
 impl Drop for Segment {
     fn drop(&mut self) {
+        let at: *mut libc::c_void = self.at.as_ptr().cast();
+        if let Some(guest) = &self.guest {
+            let kept = guest.kept_bytes.next_multiple_of(page_bytes()).min(self.len);
+            if !guest.keeps_all.load(Ordering::Acquire) {
+                // SAFETY: the range lies in the mapping, which is ours, and nothing refers to it any more. An error,
+                // for example because a page was lost, leaves pages to the client that maps them.
+                unsafe { libc::madvise(at.wrapping_byte_add(kept), self.len - kept, libc::MADV_REMOVE) };
+            }
+            // Before another mapping may get the addresses.
+            guest.range.clear();
+        }
         // SAFETY: the mapping is ours, and nothing refers to it any more.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
+        unsafe { libc::munmap(at, self.len) };
     }
 }
 
@@ -170,8 +233,6 @@ pub(super) struct SliceOwner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
 
     #[test]
@@ -190,7 +251,7 @@ mod tests {
     #[test]
     fn it_cannot_be_cut_off() {
         let segment = Segment::create(8192).unwrap();
-        let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().unwrap());
+        let file = std::fs::File::from(segment.object().unwrap().try_clone_to_owned().unwrap());
         assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
         assert_eq!(file.metadata().unwrap().len(), 8192);
     }
@@ -198,7 +259,7 @@ mod tests {
     #[test]
     fn the_other_process_maps_the_same_bytes() {
         let segment = Segment::create(8192).unwrap();
-        let descriptor = || segment.as_fd().try_clone_to_owned().unwrap();
+        let descriptor = || segment.object().unwrap().try_clone_to_owned().unwrap();
         let theirs = Segment::open(descriptor(), 8192).unwrap();
         assert!(theirs.write(8000, b"here"));
         let mut bytes = Vec::new();
@@ -206,6 +267,68 @@ mod tests {
         assert!(Segment::open(descriptor(), 8193).is_err() && Segment::open(descriptor(), 0).is_err());
         let unsealed = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(Segment::open(unsealed.into(), 16).is_err());
+    }
+
+    /// Sets its flag when it is dropped.
+    struct Place(Arc<AtomicBool>);
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_a_guest_keeps_is_emptied_when_its_host_has_left() {
+        let is_free = Arc::new(AtomicBool::new(false));
+        let len = 4 * page_bytes();
+        let place = Box::new(Place(Arc::clone(&is_free)));
+        let (segment, object) = Segment::for_guest(len, page_bytes(), place).unwrap();
+        assert!(segment.object().is_err(), "the guest has the only descriptor");
+        let theirs = Segment::open(object, len).unwrap();
+        let segment = Arc::new(segment);
+        for at in (0..len).step_by(page_bytes()) {
+            assert!(theirs.write(at, b"guest") && segment.write(at + 8, b"host"));
+        }
+        let slice = segment.slice(2 * page_bytes(), 5, Arc::new(())).unwrap();
+        drop(segment);
+        assert!(&*slice == b"guest" && !is_free.load(Ordering::SeqCst), "a tensor lies there");
+        drop(slice);
+        assert!(is_free.load(Ordering::SeqCst));
+        for at in (0..len).step_by(page_bytes()) {
+            let mut bytes = Vec::new();
+            assert!(theirs.read(at, 5, &mut bytes));
+            assert_eq!(bytes == b"guest", at == 0, "the first page stays: {at}");
+        }
+    }
+
+    #[test]
+    fn what_a_guest_may_still_read_is_not_emptied() {
+        let (segment, object) = Segment::for_guest(page_bytes(), 0, Box::new(())).unwrap();
+        assert!(segment.write(0, b"farewell"));
+        segment.keep_all();
+        drop(segment);
+        let mut bytes = Vec::new();
+        assert!(Segment::open(object, page_bytes()).unwrap().read(0, 8, &mut bytes) && bytes == b"farewell");
+    }
+
+    /// Pages behind the end of an object fault as those do for which there is no memory.
+    #[test]
+    fn a_missing_page_of_a_guest_is_noticed_and_read_as_zeros() {
+        let len = 2 * page_bytes();
+        // SAFETY: the name is a C string, and the descriptor is new and ours.
+        let unsealed = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"cut".as_ptr(), libc::MFD_CLOEXEC)) };
+        let file = std::fs::File::from(unsealed.try_clone().unwrap());
+        file.set_len(len as u64).unwrap();
+        let mut segment = Segment::map(unsealed, len).unwrap();
+        faults::install().unwrap();
+        segment.guard(RangeSlot::take().unwrap(), 0, Box::new(()));
+        assert!(segment.write(0, b"first") && segment.write(page_bytes(), b"second") && !segment.is_lost());
+        file.set_len(page_bytes() as u64).unwrap();
+        let mut bytes = Vec::new();
+        assert!(segment.read(page_bytes(), 6, &mut bytes) && bytes == [0; 6] && segment.is_lost());
+        bytes.clear();
+        assert!(segment.write(page_bytes(), b"alone") && segment.read(0, 5, &mut bytes) && bytes == b"first");
     }
 
     #[test]

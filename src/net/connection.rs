@@ -192,11 +192,7 @@ impl Connection {
         if self.phase == ClosePhase::Broken {
             return false;
         }
-        let mut outcome = match (&mut self.wire, &mut self.tls) {
-            (Wire::Ipc(wire), _) => wire.copy_foreign(pool),
-            (_, None) => Ok(false),
-            (_, Some(tls)) => tls.copy_backlog(pool),
-        };
+        let mut outcome = self.tls.as_mut().map_or(Ok(false), |tls| tls.copy_backlog(pool));
         if let (Ok(false), SendState::Returned(partial)) = (&outcome, &mut self.send)
             && !partial.is_copied()
         {
@@ -207,6 +203,30 @@ impl Connection {
             self.phase.fail();
             false
         })
+    }
+
+    /// Writes to a ring what waits for room in it; true if memory that is not ours is still to be copied.
+    pub fn advance_ring(&mut self, pool: &Pool) -> bool {
+        match &mut self.wire {
+            Wire::Ipc(wire) if self.phase.may_send() => wire.advance(pool).unwrap_or_else(|_| {
+                // As above.
+                self.phase.fail();
+                false
+            }),
+            _ => false,
+        }
+    }
+
+    /// The server ends: what lies in a ring stays there for its client.
+    pub fn keep_ring_contents(&self) {
+        if let Wire::Ipc(wire) = &self.wire {
+            wire.keep_contents();
+        }
+    }
+
+    /// A ring that is not polled, and has to be.
+    pub fn needs_poll(&self) -> bool {
+        matches!(&self.wire, Wire::Ipc(wire) if self.phase == ClosePhase::Open && wire.needs_poll())
     }
 
     /// A second has passed, in which the peer may have had its turn.
@@ -243,6 +263,7 @@ impl Connection {
         // The last frames for a peer that broke a rule are not worth a long wait.
         let limits = match &self.wire {
             Wire::Grpc(wire) if wire.failed => SlowPeers { window_s: limits.window_s.min(LINGER_S), ..*limits },
+            Wire::Ipc(wire) if wire.failed => SlowPeers { window_s: limits.window_s.min(LINGER_S), ..*limits },
             _ => *limits,
         };
         if self.progress.is_response_late(self.send.is_in_engine(), &limits, moved) {
@@ -282,9 +303,11 @@ impl Connection {
         }
     }
 
-    /// A peer that is still sending would lose the last answer to a reset if the socket were closed at once.
+    /// A peer that is still sending would lose the last answer to a reset if the socket were closed at once; and a
+    /// client loses what it has not read in its ring.
     pub fn may_linger(&self) -> bool {
-        let has_answer = matches!(self.wire, Wire::Http(_)) || self.tls.as_ref().is_some_and(|tls| tls.has_failed());
+        let has_answer = matches!(self.wire, Wire::Http(_) | Wire::Ipc(_));
+        let has_answer = has_answer || self.tls.as_ref().is_some_and(|tls| tls.has_failed());
         has_answer && matches!(self.phase, ClosePhase::Open | ClosePhase::Lingering { .. })
     }
 

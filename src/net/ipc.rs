@@ -4,28 +4,26 @@
 //! here runs on the shard that accepted the client. Frames are copied out of the shared memory before they are looked
 //! at; a client that breaks the contract loses its connection, and no other client notices.
 
+mod backlog;
 mod rings;
 
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::grpc::unsent_max;
-use super::timeouts::copy_portion;
 use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
+use backlog::{Backlog, Content, PART_BYTES, copy, part_max};
 use nereid_clock::now_ns;
-use nereid_ipc::{ClientFrame, ROUTES_MAX, Ring, ServerEnd, Violation, encode, from_server};
+use nereid_ipc::{ClientFrame, DATA_HEAD, ROUTES_MAX, ServerEnd, Violation, encode, from_server};
 use nereid_memory::regions::LentRegion;
 use nereid_memory::{CallLedger, Exhausted, Gather, Key, Pool, REFUSED, RefusalReason, Slab, Slice};
-use nereid_protocol::grpc::{Code, Exchanges, Intake, IntakeState, Refusal};
-use nereid_protocol::http2::{Handler as _, Headers, StreamId};
+use nereid_protocol::grpc::{Code, Exchanges, Intake, IntakeState, OpenCall, Refusal};
+use nereid_protocol::http2::{Handler as _, Headers, IdHash, StreamId};
 use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service, Token};
 use nereid_protocol::slow_peers::SlowPeers;
-use nereid_queue::frames::{Corrupt, Payload};
+use nereid_queue::frames::Corrupt;
 use nereid_shard::TimerKey;
-pub use rings::{IpcSettings, IpcUsers};
+pub use rings::{IpcCounts, IpcSettings, IpcUsers, RefusedClient};
 pub(super) use rings::{PolledRings, RingState};
 
 /// Frames and bytes that one turn takes from a ring.
@@ -33,79 +31,14 @@ const FRAMES_PER_TURN: usize = 256;
 const BYTES_PER_TURN: usize = 1 << 20;
 /// Answers that wait for room, or parts of them, beyond which no frame is taken.
 const UNWRITTEN_MAX: usize = 1024;
-/// Bytes that are copied at a time from memory that another process shares.
-const COPIED_AT_ONCE: usize = 1024;
-/// Bytes of one frame with a part of a long message.
-const PART_BYTES: usize = 32 << 10;
-/// Seconds for which a client may leave the request to leave unread.
+/// Seconds for which a client may leave the request to leave unread, and after which a connection that ends is closed
+/// whatever its client still sends.
 const LEAVE_S: u32 = 2;
+const FAREWELL_S: u32 = 5;
 /// Metadata that has no meaning in a route: the frames say it, or nothing does.
 const IGNORED: [&[u8]; 5] = [b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding", b"te", b"content-type"];
 /// The byte that wakes the client.
 static BELL: [u8; 1] = [1];
-
-/// A place among the clients that the server takes.
-#[derive(Debug)]
-pub(super) struct ClientPlace(Arc<AtomicUsize>);
-
-impl ClientPlace {
-    /// `None`: there are so many already.
-    fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<ClientPlace> {
-        let place = ClientPlace(Arc::clone(open));
-        (open.fetch_add(1, Ordering::AcqRel) < most).then_some(place)
-    }
-}
-
-impl Drop for ClientPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// What found no room in the ring of responses.
-enum Unwritten {
-    Data { call: u32, pieces: VecDeque<Slice>, ends: bool },
-    Frame { call: u32, kind: u32, payload: Vec<u8> },
-}
-
-impl Unwritten {
-    fn call(&self) -> u32 {
-        match self {
-            Unwritten::Data { call, .. } | Unwritten::Frame { call, .. } => *call,
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Unwritten::Data { pieces, .. } => pieces.iter().map(Slice::len).sum(),
-            Unwritten::Frame { payload, .. } => payload.len(),
-        }
-    }
-}
-
-/// What waits for room in the ring of responses, oldest first.
-#[derive(Default)]
-struct Backlog {
-    unwritten: VecDeque<Unwritten>,
-    bytes: usize,
-    /// Memory of a model that waits here is to be copied.
-    copies: bool,
-    /// Something was written since the last second, and seconds in which nothing was although it waits.
-    has_written: bool,
-    stuck_s: u32,
-}
-
-impl Backlog {
-    fn push(&mut self, unwritten: Unwritten) {
-        self.bytes = self.bytes.saturating_add(unwritten.len());
-        self.unwritten.push_back(unwritten);
-    }
-
-    fn forget(&mut self, call: u32) {
-        self.unwritten.retain(|waiting| waiting.call() != call);
-        self.bytes = self.unwritten.iter().map(Unwritten::len).sum();
-    }
-}
 
 /// See the [module](self).
 pub(super) struct IpcWire {
@@ -119,13 +52,15 @@ pub(super) struct IpcWire {
     identity: u64,
     /// Deadlines of new calls, for the shard's timers.
     pub deadlines: Vec<(CallKey, Duration)>,
-    /// The frame that is being read; scratch.
-    frame: Vec<u8>,
     /// Pieces of an answer; scratch.
     pieces: Vec<Slice>,
     backlog: Backlog,
+    /// Frames were left in the ring since the last second because too many answers wait.
+    is_held_up: bool,
     /// Streams with many answers of which some bytes were unsent at the last report to the service.
     unsent: Vec<StreamId>,
+    /// There is a new one.
+    has_listed: bool,
     /// Calls whose requests come too slowly.
     late: Vec<StreamId>,
     /// The client was requested to leave; how many seconds ago the connection began to end.
@@ -133,9 +68,8 @@ pub(super) struct IpcWire {
     drained_s: Option<u32>,
     pub state: RingState,
     pub failed: bool,
-    /// Dropped last: large memory is unmapped by the thread for that.
-    _lent: Option<LentRegion>,
-    _place: ClientPlace,
+    /// Dropped last: the thread for that empties and unmaps the object.
+    _lent: LentRegion,
 }
 
 /// The calls of a client while its frames are read.
@@ -181,39 +115,36 @@ impl Exchanges for OpenCalls<'_> {
 }
 
 impl IpcWire {
-    pub fn new(
-        end: ServerEnd,
-        (pool, ledger): (Pool, Rc<CallLedger>),
-        lent: Option<LentRegion>,
-        place: ClientPlace,
-    ) -> IpcWire {
+    pub fn new(end: ServerEnd, (pool, ledger): (Pool, Rc<CallLedger>), hash: IdHash, lent: LentRegion) -> IpcWire {
         IpcWire {
             end,
             unsent_max: unsent_max(&pool),
-            intake: IntakeState::new(pool),
+            intake: IntakeState::with_hash(pool, hash),
             ledger,
             routes: Vec::new(),
             identity: 0,
             deadlines: Vec::new(),
-            frame: Vec::new(),
             pieces: Vec::new(),
-            backlog: Backlog::default(),
+            backlog: Backlog::new(hash),
+            is_held_up: false,
             unsent: Vec::new(),
+            has_listed: false,
             late: Vec::new(),
             is_leaving: false,
             drained_s: None,
             state: RingState::default(),
             failed: false,
             _lent: lent,
-            _place: place,
         }
     }
 
     /// Takes the frames that are there, as many as a turn has time for; true if there was one.
     pub fn take_frames<S: Service>(&mut self, key: Key, shared: &mut ShardContext<S>) -> bool {
         let (mut frames, mut bytes) = (0, 0);
-        let mut frame = std::mem::take(&mut self.frame);
+        self.failed |= self.end.is_lost();
+        let mut frame = std::mem::take(&mut shared.ipc_frame);
         let mut violation = None;
+        let is_ending = self.is_ending();
         let ShardContext { service, replies, calls, readers, stopped_timers, .. } = shared;
         let mut intake = Intake {
             state: &mut self.intake,
@@ -229,13 +160,13 @@ impl IpcWire {
             },
             refused: Vec::new(),
             withholds: false,
-            is_overloaded: self.backlog.bytes >= self.unsent_max,
+            is_overloaded: self.backlog.charged() >= self.unsent_max,
         };
-        while !self.failed
-            && self.backlog.unwritten.len() < UNWRITTEN_MAX
-            && frames < FRAMES_PER_TURN
-            && bytes < BYTES_PER_TURN
-        {
+        while !self.failed && frames < FRAMES_PER_TURN && bytes < BYTES_PER_TURN {
+            if self.backlog.len() >= UNWRITTEN_MAX {
+                self.is_held_up = true;
+                break;
+            }
             let read = match self.end.take(&mut frame) {
                 Ok(None) => break,
                 Ok(Some(kind)) => ClientFrame::read(kind, &frame),
@@ -249,6 +180,11 @@ impl IpcWire {
                         return Err(Violation::Call);
                     }
                     let headers = self.routes.get(route).and_then(Option::as_ref).ok_or(Violation::Route)?;
+                    if is_ending {
+                        let status = GrpcStatus::refused(Code::Unavailable, RefusalReason::Exiting, OUT_OF_TIME);
+                        intake.refused.push((id, Refusal::Grpc(status)));
+                        return Ok(());
+                    }
                     let deadline = (timeout_ns > 0).then(|| Duration::from_nanos(timeout_ns));
                     intake.begin(id, headers, deadline);
                     intake.data(id, bytes, ends);
@@ -285,7 +221,9 @@ impl IpcWire {
             }
         }
         let refused = std::mem::take(&mut intake.refused);
-        self.frame = frame;
+        // Frames are small as a rule.
+        frame.shrink_to(PART_BYTES);
+        shared.ipc_frame = frame;
         for (id, refusal) in refused {
             let status = match refusal {
                 Refusal::Grpc(status) => status,
@@ -302,8 +240,27 @@ impl IpcWire {
 
     /// The shard is about to sleep: the client has to ring. False: there is something to do.
     fn park(&mut self) -> bool {
-        let waiting = self.backlog.unwritten.len();
-        self.end.park(waiting < UNWRITTEN_MAX, waiting > 0)
+        let waiting = self.backlog.len();
+        self.state.wants_room = waiting > 0;
+        self.failed || self.end.park(waiting < UNWRITTEN_MAX, waiting > 0)
+    }
+
+    /// The client does not have to ring any more.
+    fn unpark(&mut self) {
+        self.state.wants_room = false;
+        self.end.unpark();
+    }
+
+    /// The server ends, and the client may still read.
+    pub fn keep_contents(&self) {
+        self.end.keep_all();
+    }
+
+    /// It has to be polled because nothing else would: its client was not asked to ring when there is room, or the
+    /// connection ends when its last frames are taken.
+    pub fn needs_poll(&self) -> bool {
+        let waits_for_room = !self.backlog.is_empty() && !self.state.wants_room;
+        !self.state.is_polled && !self.failed && (waits_for_room || (self.is_ending() && self.end.has_frames()))
     }
 
     /// Ends the connection, and sends the reason to the client.
@@ -328,17 +285,17 @@ impl IpcWire {
     }
 
     fn write_frame(&mut self, call: u32, kind: u32, payload: Vec<u8>) {
-        let is_written = self.backlog.unwritten.is_empty() && self.written(|end| end.push(kind, &payload));
+        let is_written = self.backlog.is_empty() && self.written(payload.len(), |end| end.push(kind, &payload));
         if !is_written {
-            self.backlog.push(Unwritten::Frame { call, kind, payload });
+            self.backlog.push(call, Content::Frame { kind, payload });
         }
     }
 
-    /// Runs what writes to the ring; false if there is no room.
-    fn written(&mut self, write: impl FnOnce(&mut ServerEnd) -> Result<bool, Corrupt>) -> bool {
+    /// Runs what writes so many bytes to the ring; false if there is no room.
+    fn written(&mut self, bytes: usize, write: impl FnOnce(&mut ServerEnd) -> Result<bool, Corrupt>) -> bool {
         match write(&mut self.end) {
             Ok(is_written) => {
-                self.backlog.has_written |= is_written;
+                self.backlog.note_written(if is_written { bytes } else { 0 });
                 is_written
             }
             Err(Corrupt) => {
@@ -353,53 +310,26 @@ impl IpcWire {
         let len = message.len();
         let mut pieces = std::mem::take(&mut self.pieces);
         message.take(usize::MAX, &mut pieces);
-        let is_written = self.backlog.unwritten.is_empty()
-            && len <= self.end.data_max().min(PART_BYTES)
-            && self.written(|end| end.push_data(call, ends, len, |to| pieces.iter().for_each(|one| copy(one, to))));
+        let is_written = self.backlog.is_empty()
+            && len <= part_max(&self.end)
+            && self.written(DATA_HEAD + len, |end| {
+                end.push_data(call, ends, len, |to| pieces.iter().for_each(|one| copy(one, to)))
+            });
         if is_written {
             pieces.clear();
         } else {
-            self.backlog.push(Unwritten::Data { call, pieces: pieces.drain(..).collect(), ends });
-            self.write_waiting();
+            self.backlog.push(call, Content::Data { pieces: pieces.drain(..).collect(), ends });
         }
         self.pieces = pieces;
     }
 
-    /// Writes what waits, as far as there is room.
-    fn write_waiting(&mut self) {
-        let part_max = self.end.data_max().min(PART_BYTES);
-        while let Some(mut first) = self.backlog.unwritten.pop_front() {
-            let (before, is_over) = (first.len(), self.write_some(&mut first, part_max));
-            let left = if is_over { 0 } else { first.len() };
-            self.backlog.bytes = self.backlog.bytes.saturating_sub(before.saturating_sub(left));
-            if !is_over {
-                return self.backlog.unwritten.push_front(first);
-            }
+    /// Writes what waits, as far as there is room; copies a portion of memory that is not ours if that is due, and
+    /// returns whether there is more to copy.
+    pub fn advance(&mut self, pool: &Pool) -> Result<bool, Exhausted> {
+        if self.backlog.write(&mut self.end) == Err(Corrupt) {
+            self.failed = true;
         }
-        self.backlog.copies = false;
-    }
-
-    /// Writes as much of it as there is room for; true if that is all of it.
-    fn write_some(&mut self, unwritten: &mut Unwritten, part_max: usize) -> bool {
-        match unwritten {
-            Unwritten::Frame { kind, payload, .. } => self.written(|end| end.push(*kind, payload)),
-            Unwritten::Data { call, pieces, ends } => {
-                let mut left: usize = pieces.iter().map(Slice::len).sum();
-                loop {
-                    let part = left.min(part_max);
-                    let is_last = part == left;
-                    let fill = |to: &mut Payload<'_, Ring>| copy_front(pieces, part, to);
-                    if !self.written(|end| end.push_data(*call, *ends && is_last, part, fill)) {
-                        return false;
-                    }
-                    drop_front(pieces, part);
-                    if is_last {
-                        return true;
-                    }
-                    left -= part;
-                }
-            }
-        }
+        self.backlog.copy(pool)
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: GrpcReply, shared: &mut ShardContext<S>) {
@@ -419,6 +349,7 @@ impl IpcWire {
         let reports_load = stream.plan.reports_load;
         if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {
             self.unsent.push(id);
+            self.has_listed = true;
         }
         match reply {
             GrpcReply::Message(mut message) => self.write_data(id.get(), &mut message, false),
@@ -445,7 +376,7 @@ impl IpcWire {
 
     /// An answer of so many bytes can wait here for its client.
     fn has_room(&self, bytes: usize) -> bool {
-        super::grpc::may_wait(self.backlog.bytes, bytes, self.unsent_max)
+        super::grpc::may_wait(self.backlog.charged(), bytes, self.unsent_max)
     }
 
     /// Forgets a call, whose work is over: there is nothing to cancel.
@@ -472,7 +403,7 @@ impl IpcWire {
 
     pub fn abandon<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         self.unsent.clear();
-        self.backlog = Backlog::default();
+        self.backlog.clear();
         for (_, stream) in self.intake.calls.drain() {
             if let Some(token) = remove_call(shared, stream.call).and_then(|call| call.token) {
                 shared.service.cancelled(token);
@@ -497,9 +428,8 @@ impl IpcWire {
         self.reply(call, id, GrpcReply::End(GrpcStatus::new(Code::Internal, PANICKED)), shared);
     }
 
-    /// Writes what waits, and says what goes through the socket: a byte if the client has to be woken.
+    /// What goes through the socket: a byte if the client has to be woken.
     pub fn take_bell(&mut self, pieces: &mut Vec<Slice>) {
-        self.write_waiting();
         if self.end.is_bell_due() {
             pieces.push(Slice::from_static(&BELL));
         }
@@ -507,25 +437,29 @@ impl IpcWire {
 
     /// Something waits for room.
     fn is_waiting(&self) -> bool {
-        !self.backlog.unwritten.is_empty()
+        !self.backlog.is_empty()
     }
 
-    /// Bytes that have found no room in the ring.
+    /// Bytes that have found no room in the ring, with what it costs to keep them.
     pub fn unsent(&self) -> usize {
-        self.backlog.bytes
+        self.backlog.charged()
     }
 
-    /// The same of one call.
+    /// Bytes of one call that have found no room.
     pub fn unsent_of(&self, id: StreamId) -> usize {
-        let call = id.get();
-        self.backlog.unwritten.iter().filter(|waiting| waiting.call() == call).map(Unwritten::len).sum()
+        self.backlog.bytes_of(id.get())
     }
 
     /// Reports to the service how much of its answers the client has made room for.
     pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
+        // What is new on the list has just been given to the backlog, or found room.
+        let has_changed = self.backlog.take_change();
+        if self.unsent.is_empty() || !(has_changed || std::mem::take(&mut self.has_listed)) {
+            return;
+        }
         let mut listed = std::mem::take(&mut self.unsent);
         listed.retain(|id| {
-            let unsent = if self.backlog.unwritten.is_empty() { 0 } else { self.unsent_of(*id) };
+            let unsent = self.backlog.bytes_of(id.get());
             let Some(stream) = self.intake.calls.get_mut(id) else { return false };
             if unsent == 0 || unsent != stream.unsent {
                 stream.unsent = unsent;
@@ -554,15 +488,18 @@ impl IpcWire {
     /// A second has passed. Returns whether the client leaves its ring full for too long, and whether there are calls
     /// whose requests come too slowly.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, bool) {
-        let late = self.intake.calls.iter_mut().filter_map(|(id, call)| call.second_passed(limits).then_some(*id));
-        self.late.extend(late);
+        self.failed |= self.end.is_lost();
+        if std::mem::take(&mut self.is_held_up) || self.backlog.len() >= UNWRITTEN_MAX {
+            // Their bytes may lie in the ring.
+            self.intake.calls.values_mut().for_each(OpenCall::pause);
+        } else {
+            let late = self.intake.calls.iter_mut().filter_map(|(id, call)| call.second_passed(limits).then_some(*id));
+            self.late.extend(late);
+        }
         if let Some(drained_s) = &mut self.drained_s {
             *drained_s = drained_s.saturating_add(1);
         }
-        let has_written = std::mem::take(&mut self.backlog.has_written);
-        self.backlog.stuck_s =
-            if self.backlog.unwritten.is_empty() || has_written { 0 } else { self.backlog.stuck_s.saturating_add(1) };
-        (self.backlog.stuck_s > limits.window_s, !self.late.is_empty())
+        (self.backlog.second_passed(limits), !self.late.is_empty())
     }
 
     /// Ends the calls whose requests come too slowly.
@@ -575,38 +512,14 @@ impl IpcWire {
         }
     }
 
-    /// Memory that is not ours waits for room.
+    /// Memory that is not ours waits for room, and is not being copied.
     pub fn holds_foreign(&self) -> bool {
-        let is_foreign = |waiting: &Unwritten| match waiting {
-            Unwritten::Data { pieces, .. } => pieces.iter().any(Slice::is_foreign),
-            Unwritten::Frame { .. } => false,
-        };
-        self.backlog.unwritten.iter().any(is_foreign)
+        self.backlog.holds_foreign()
     }
 
     /// Memory that is not ours has waited for long enough: it is to be copied.
     pub fn let_go(&mut self) {
-        self.backlog.copies = true;
-    }
-
-    /// Copies a portion of it, if that is due; true if there is more to copy.
-    pub fn copy_foreign(&mut self, pool: &Pool) -> Result<bool, Exhausted> {
-        if !self.backlog.copies {
-            return Ok(false);
-        }
-        for waiting in &mut self.backlog.unwritten {
-            if let Unwritten::Data { pieces, .. } = waiting
-                && pieces.iter().any(Slice::is_foreign)
-            {
-                let mut ready = Vec::new();
-                let outcome = copy_portion(pieces, &mut ready, pool);
-                ready.into_iter().rev().for_each(|piece| pieces.push_front(piece));
-                outcome?;
-                return Ok(true);
-            }
-        }
-        self.backlog.copies = false;
-        Ok(false)
+        self.backlog.let_go();
     }
 
     pub fn calls_len(&self) -> usize {
@@ -614,7 +527,7 @@ impl IpcWire {
     }
 
     pub fn is_busy(&self) -> bool {
-        !self.backlog.unwritten.is_empty() || self.intake.calls.values().any(|stream| !stream.plan.streaming)
+        !self.backlog.is_empty() || self.intake.calls.values().any(|stream| !stream.plan.streaming)
     }
 
     /// Requests the client to go elsewhere; what it sends is served meanwhile.
@@ -630,9 +543,16 @@ impl IpcWire {
         self.drained_s.get_or_insert(0);
     }
 
+    /// The client has had its time to read that it should leave: calls that it begins now are refused.
+    fn is_ending(&self) -> bool {
+        self.drained_s.is_some_and(|drained_s| drained_s >= LEAVE_S)
+    }
+
     pub fn should_close(&self) -> bool {
-        let is_drained = self.drained_s.is_some_and(|drained_s| drained_s >= LEAVE_S);
-        self.failed || (is_drained && self.intake.calls.is_empty() && self.backlog.unwritten.is_empty())
+        let is_over = self.intake.calls.is_empty() && self.backlog.is_empty();
+        // Calls that lie in the ring get their refusal.
+        let may_close = !self.end.has_frames() || self.drained_s.is_some_and(|drained_s| drained_s >= FAREWELL_S);
+        self.failed || (self.is_ending() && is_over && may_close)
     }
 }
 
@@ -642,48 +562,4 @@ fn headers_of(identity: u64, path: &[u8], strings: nereid_ipc::Strings<'_>) -> R
     let (pairs, []) = strings.as_chunks::<2>() else { return Err(Violation::Metadata) };
     let pairs = pairs.iter().map(|[name, value]| (*name, *value)).filter(|(name, _)| !IGNORED.contains(name));
     Headers::of_call(identity, path, pairs).ok_or(Violation::Metadata)
-}
-
-/// Writes the bytes of a slice, which another process may be changing.
-fn copy(piece: &Slice, to: &mut Payload<'_, Ring>) {
-    copy_range(piece, 0, piece.len(), to);
-}
-
-fn copy_range(piece: &Slice, from: usize, len: usize, to: &mut Payload<'_, Ring>) {
-    if piece.shared().is_none() {
-        return to.write(piece.get(from..from + len).unwrap_or_default());
-    }
-    let mut copied = 0;
-    while copied < len {
-        let mut bytes = [0; COPIED_AT_ONCE];
-        let most = bytes.len().min(len - copied);
-        let n = piece.copy_to(from + copied, &mut bytes[..most]);
-        if n == 0 {
-            return;
-        }
-        to.write(&bytes[..n]);
-        copied += n;
-    }
-}
-
-/// Writes the first `len` bytes of the pieces.
-fn copy_front(pieces: &VecDeque<Slice>, mut len: usize, to: &mut Payload<'_, Ring>) {
-    for piece in pieces {
-        let n = piece.len().min(len);
-        copy_range(piece, 0, n, to);
-        len -= n;
-        if len == 0 {
-            return;
-        }
-    }
-}
-
-fn drop_front(pieces: &mut VecDeque<Slice>, mut len: usize) {
-    while let Some(first) = pieces.front_mut() {
-        if first.len() > len {
-            return first.advance(len);
-        }
-        len -= first.len();
-        pieces.pop_front();
-    }
 }

@@ -28,7 +28,7 @@ use tracing::debug;
 use connection::{ClosePhase, Connection, SendState, Wire};
 use crowding::Crowding;
 use ipc::PolledRings;
-pub use ipc::{IpcSettings, IpcUsers};
+pub use ipc::{IpcCounts, IpcSettings, IpcUsers, RefusedClient};
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use nereid_memory::{CallLedger, CallPlace, Key, Peers, Pool, Slab, Slice};
@@ -142,6 +142,8 @@ struct ShardContext<S> {
     pool: Pool,
     /// Of gRPC messages.
     readers: ReaderPool,
+    /// The frame of a ring that is being read; scratch.
+    ipc_frame: Vec<u8>,
     /// Deadlines of calls that are over.
     stopped_timers: Vec<TimerKey>,
 }
@@ -246,6 +248,7 @@ impl<S: Service> Net<S> {
                 replies,
                 pool,
                 readers: ReaderPool::new(grpc_limits),
+                ipc_frame: Vec::new(),
                 stopped_timers: Vec::new(),
             },
             connections: Slab::new(connections_max.saturating_add(CLOSING_MAX).min(CONNECTIONS_MAX)),
@@ -437,6 +440,9 @@ impl<S: Service> Net<S> {
             self.touch(key);
             return;
         }
+        // What waits for room in a ring does not wait for the bell that is on its way to its client.
+        let is_ring = matches!(connection.wire, Wire::Ipc(_));
+        let copies_more = is_ring && connection.advance_ring(&self.shared.pool);
         if !connection.send.is_in_engine() {
             let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
             connection.report_unsent(&mut self.shared);
@@ -453,12 +459,11 @@ impl<S: Service> Net<S> {
                     self.watch(key, core);
                 }
             }
-            if let Some(Connection { wire: Wire::Ipc(wire), timer: None, .. }) = self.connections.get(key)
-                && wire.unsent() > 0
-                && wire.holds_foreign()
-            {
-                self.watch(key, core);
-            }
+        } else if is_ring {
+            connection.report_unsent(&mut self.shared);
+        }
+        if is_ring {
+            self.keep_ring(key, copies_more, core);
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.count_unsent();
@@ -538,6 +543,9 @@ impl<S: Service> Net<S> {
         if let Some(mut connection) = self.connections.remove(key) {
             if !connection.has_panicked {
                 connection.abandon(&mut self.shared);
+            }
+            if self.phase.is_draining() {
+                connection.keep_ring_contents();
             }
             if let Some(count) = self.gauges.connections(connection.port)
                 && !mutants::is(Mutant::ConnectionCounted)

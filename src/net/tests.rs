@@ -4,6 +4,7 @@ mod keepalive;
 mod late;
 mod panics;
 mod peers;
+mod rings;
 mod script;
 mod streamed;
 mod tls;

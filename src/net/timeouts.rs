@@ -29,7 +29,7 @@ const CONNECTION_MARK: u64 = 1 << 31;
 /// How long a send may hold memory that is not ours.
 const FOREIGN_NS: u64 = 10_000_000;
 /// Bytes of such memory that are copied in one turn: some 30 µs.
-const COPIED_PER_TURN: usize = 256 << 10;
+pub(super) const COPIED_PER_TURN: usize = 256 << 10;
 
 /// The token of a connection's own timer.
 pub(super) fn token_of(connection: Key) -> u64 {
@@ -101,26 +101,27 @@ impl PartialSend {
 
     /// Copies a portion. An error: there is no memory for it.
     pub fn copy(&mut self, pool: &Pool) -> Result<(), nereid_memory::Exhausted> {
-        copy_portion(&mut self.uncopied, &mut self.ready, pool)
+        copy_portion(&mut self.uncopied, &mut self.ready, pool, &mut { COPIED_PER_TURN })
     }
 }
 
-/// Moves pieces from one list to the end of the other; of foreign ones a bounded number of bytes, which are copied.
+/// Moves pieces from one list to the end of the other; of foreign ones as many bytes as the budget has, which are
+/// copied.
 pub(super) fn copy_portion(
     from: &mut VecDeque<Slice>,
     to: &mut Vec<Slice>,
     pool: &Pool,
+    budget: &mut usize,
 ) -> Result<(), nereid_memory::Exhausted> {
-    let mut budget = COPIED_PER_TURN;
-    while budget > 0
+    while *budget > 0
         && let Some(mut piece) = from.pop_front()
     {
         if !piece.is_foreign() {
             to.push(piece);
             continue;
         }
-        let n = piece.len().min(budget);
-        budget -= n;
+        let n = piece.len().min(*budget);
+        *budget -= n;
         let mut block = pool.get(n)?;
         piece.copy_to(0, &mut block);
         to.push(block.freeze());

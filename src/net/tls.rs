@@ -19,7 +19,7 @@ use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus, WriteT
 use tracing::debug;
 
 use super::connection::Connection;
-use super::timeouts::copy_portion;
+use super::timeouts::{COPIED_PER_TURN, copy_portion};
 use super::{Net, ShardContext};
 use nereid_memory::{BlockMut, Charge, Exhausted, Key, Pool, Slice};
 use nereid_protocol::service::{Port, Service};
@@ -392,7 +392,7 @@ impl Tls {
             return Ok(false);
         }
         let mut copied = Vec::new();
-        copy_portion(&mut self.backlog, &mut copied, pool)?;
+        copy_portion(&mut self.backlog, &mut copied, pool, &mut { COPIED_PER_TURN })?;
         let uncopied = self.holds_foreign();
         for piece in copied.into_iter().rev() {
             self.backlog.push_front(piece);

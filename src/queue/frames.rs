@@ -175,8 +175,13 @@ impl<M: Memory> Consumer<M> {
                 self.memory.tail().store(self.tail, Ordering::Release);
                 continue;
             }
+            // No producer writes a longer one.
+            if len as usize > payload_max(capacity) {
+                return Err(Corrupt);
+            }
             let frame = frame_len(len as usize);
-            if frame > there || frame > to_end {
+            // Without memory for it this stream is given up, and not the process.
+            if frame > there || frame > to_end || payload.try_reserve(len as usize).is_err() {
                 return Err(Corrupt);
             }
             self.memory.read(at + HEAD, len as usize, payload);
@@ -264,8 +269,12 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let (memory, mut producer, mut consumer) = stream(64);
         assert!(producer.push(1, b"abc").unwrap());
-        memory.bytes.borrow_mut()[0] = 200;
+        memory.bytes.borrow_mut()[0] = 20;
         assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "longer than what was written");
+        memory.bytes.borrow_mut()[0] = 25;
+        memory.head.store(64, Ordering::Relaxed);
+        assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "longer than any frame may be");
+        memory.head.store(16, Ordering::Relaxed);
         memory.bytes.borrow_mut()[..4].copy_from_slice(&SKIP.to_le_bytes());
         assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "a mark in the middle of what was written");
         memory.head.store(64, Ordering::Relaxed);

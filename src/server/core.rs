@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, metrics, openai, residency, tables};
+use super::{Failure, Libraries, budget, clouds, devices, drain, ipc, metrics, openai, residency, tables};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
@@ -20,6 +20,7 @@ use nereid_backend::instance::{self, StallWatch};
 use nereid_backend::{Host, HostPolicies};
 use nereid_gpu::Gpus;
 use nereid_memory::Pool;
+use nereid_net::IpcCounts;
 use nereid_observe::metrics::{CallbackMetric, HostGauges, HostPoller, MetricsConfig, PageFormat, Registry};
 use nereid_observe::statistics::slowest;
 use nereid_observe::trace::Traces;
@@ -40,6 +41,8 @@ pub struct Core {
     pub pool: Pool,
     /// Custom metrics, shared by the process.
     pub metrics: Arc<Registry>,
+    /// Of clients of shared-memory rings, with `--ipc-path`.
+    pub ipc_counts: Option<Arc<IpcCounts>>,
     own_metrics: Registry,
     pub traces: Arc<Traces>,
     /// Access to it from inside the process.
@@ -176,6 +179,8 @@ impl Core {
         let traces = Arc::clone(&facts.settings.traces);
         let mut kept = metrics::server_metrics(&own_metrics, &facts, &pool, &lifecycle);
         kept.extend(residency::metrics(&own_metrics, &lifecycle));
+        let ipc_counts: Option<Arc<IpcCounts>> = options.ipc.path.as_ref().map(|_| Arc::default());
+        kept.extend(ipc_counts.iter().flat_map(|counts| ipc::metrics(&own_metrics, options, counts)));
         let host_poller = options.metrics.allowed.then(|| start_poller(options, &host, &gpus)).flatten();
         let core = Arc::new(Core {
             options: options.clone(),
@@ -184,6 +189,7 @@ impl Core {
             facts,
             pool,
             metrics: custom_metrics,
+            ipc_counts,
             own_metrics,
             traces,
             access,

@@ -107,6 +107,7 @@ impl Frontend {
             },
             inspect: None,
             metrics: Arc::clone(&core.metrics),
+            ipc_counts: None,
             load: load::monitor(options, &core.lifecycle, &core.metrics),
             thread_name: settings.kind.thread_name(),
             host: Host::Thread,

@@ -1,10 +1,8 @@
 //! Listening sockets: the ports and Unix sockets of each service, and their TLS settings.
 
-use std::fs::Permissions;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -238,33 +236,36 @@ pub fn open(
             port: Some(bound),
         });
         if let Some(path) = path {
-            opened.push(open_unix(path, port, (unix_service_name(port), name, service), inherited)?);
+            opened.push(open_unix(path, port, (unix_service_name(port), name, service), None, inherited)?);
         }
     }
     if let Some(path) = &options.ipc.path {
-        let socket = open_unix(path, Port::Ipc, (IPC, IPC_NAME, "shared-memory rings"), inherited)?;
-        if matches!(socket.file, Some(UnixFile::Own(_))) {
-            let permissions = Permissions::from_mode(options.ipc.mode);
-            std::fs::set_permissions(path, permissions)
-                .map_err(|error| path_error(path, Port::Ipc, &error).of(IPC_NAME))?;
-        }
-        opened.push(socket);
+        let mode = Some(options.ipc.mode);
+        opened.push(open_unix(path, Port::Ipc, (IPC, IPC_NAME, "shared-memory rings"), mode, inherited)?);
     }
     Ok(opened)
 }
 
-/// Listens on a path. `names`: of the service for other processes, in errors, and in the log.
+/// Listens on a path. `names`: of the service for other processes, in errors, and in the log. `mode`: the permissions
+/// of the file, unless a service manager has set them.
 fn open_unix(
     path: &Path,
     port: Port,
     (service, name, shown): (&'static str, &'static str, &str),
+    mode: Option<u32>,
     inherited: &mut InheritedSockets,
 ) -> Result<ListeningSocket, Failure> {
+    let wrong = |error: io::Error| path_error(path, port, &error).of(name);
     let (socket, file, origin) = match inherited.take_unix(path) {
-        Some((socket, origin)) => (socket, UnixFile::Inherited(path.to_owned()), origin),
+        Some((socket, origin)) => {
+            // The other server may have been started with another flag.
+            if let Some(mode) = mode.filter(|_| !origin.is_managed()) {
+                listener::set_mode(path, mode).map_err(wrong)?;
+            }
+            (socket, UnixFile::Inherited(path.to_owned()), origin)
+        }
         None => {
-            let opened = listener::unix(path).map_err(|error| path_error(path, port, &error).of(name));
-            let listener::Unix { listener, file } = opened?;
+            let listener::Unix { listener, file } = listener::unix(path, mode).map_err(wrong)?;
             (listener, UnixFile::Own(file), Origin::ThisServer)
         }
     };

@@ -22,9 +22,8 @@ use super::takeover::{OfferedSocket, OfferedSockets, Takeover};
 use super::watchdog::PostJob;
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::repository::{Attachment, Lifecycle, Publisher};
-use nereid_ipc::Sizes;
 use nereid_memory::Pool;
-use nereid_net::{Gauges, HandOver, IpcSettings, Listener, Mail, Net, Secure, Shares};
+use nereid_net::{Gauges, HandOver, IpcCounts, IpcSettings, Listener, Mail, Net, Secure, Shares};
 use nereid_observe::load::Monitor;
 use nereid_observe::metrics::Registry;
 use nereid_observe::panics::ThreadKind;
@@ -59,6 +58,8 @@ pub struct Parts<'a> {
     /// Writes the snapshots of the inspect page.
     pub inspect: Option<Arc<Inspect>>,
     pub metrics: Arc<Registry>,
+    /// Of clients of shared-memory rings, if the server takes such.
+    pub ipc_counts: Option<Arc<IpcCounts>>,
     /// See [`load::monitor`](super::load::monitor).
     pub load: Option<Arc<Monitor>>,
     /// What the names of their threads begin with.
@@ -169,7 +170,7 @@ impl Shards {
                 }
             })
         };
-        let ipc = options.ipc.path.as_ref().map(|_| ipc_settings(options, &parts.facts));
+        let ipc = parts.ipc_counts.map(|counts| super::ipc::settings(options, &parts.facts, &counts));
         // Before a port answers: a load that a client requests at once is complete when every shard serves the model.
         let attachment = parts.lifecycle.attach(publisher(posts.clone()));
         let mut shards = Shards {
@@ -498,19 +499,6 @@ impl ShardParts {
             hand_over: self.hand_over,
             gauges: self.gauges,
         }))
-    }
-}
-
-/// What clients of shared-memory rings get, on all shards together.
-fn ipc_settings(options: &Options, facts: &Facts) -> IpcSettings {
-    let bytes = |given: u64| usize::try_from(given).unwrap_or(usize::MAX);
-    let regions = Arc::clone(&facts.regions);
-    IpcSettings {
-        sizes: Sizes { ring_bytes: bytes(options.ipc.ring_bytes), arena_bytes: bytes(options.ipc.arena_bytes) },
-        users: options.ipc.users.clone(),
-        clients_max: options.ipc.clients_max as usize,
-        clients: Arc::default(),
-        lend: Arc::new(move |name, segment, at, len| regions.system.lend(name, segment, at, len)),
     }
 }
 

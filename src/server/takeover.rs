@@ -8,7 +8,6 @@
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,9 +122,8 @@ pub struct TakeoverListener {
 
 impl TakeoverListener {
     fn bind(path: &Path) -> io::Result<TakeoverListener> {
-        let listener::Unix { listener, file } = listener::unix(path)?;
         // Who can connect gets the sockets; the user is checked as well.
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
+        let listener::Unix { listener, file } = listener::unix(path, Some(0o600))?;
         Ok(TakeoverListener { listener, file: Some(file) })
     }
 
@@ -415,7 +413,7 @@ mod tests {
             ("{\"version\":1,\"engine\":\"epoll\",\"services\":[\"http\"]}\n", "more sockets than it sends"),
             ("{\"version\":1,\"engine\":\"epoll\",\"services\":[]}\n", "it keeps the socket at the path"),
         ] {
-            let listener::Unix { listener, file } = listener::unix(&folder.path()).unwrap();
+            let listener::Unix { listener, file } = listener::unix(&folder.path(), None).unwrap();
             let speaker = std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 stream.write_all(text.as_bytes()).unwrap();

@@ -3,13 +3,15 @@
 //! One socket per port, without SO_REUSEPORT unless it is requested: a second server on the same port must fail to
 //! start. Accepted sockets inherit TCP_NODELAY from their listener, which saves a call per connection.
 
-use std::fs::Metadata;
+use std::fs::{Metadata, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::engine::sys;
 
@@ -91,19 +93,39 @@ impl SocketFile {
     }
 }
 
-/// Listens on a path, which becomes a file with the permissions that the umask leaves. What a dead server left behind
-/// is replaced; the socket of a running server is `AddrInUse`, and any other file `AlreadyExists`.
-pub fn unix(path: &Path) -> io::Result<Unix> {
+/// Listens on a path, which becomes a file with these permissions, or with those that the umask leaves. What a dead
+/// server left behind is replaced; the socket of a running server is `AddrInUse`, and any other file `AlreadyExists`.
+pub fn unix(path: &Path, mode: Option<u32>) -> io::Result<Unix> {
     check_length(path)?;
-    let listener = match UnixListener::bind(path) {
+    let listener = match bind_unix(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             remove_stale(path)?;
-            UnixListener::bind(path)?
+            bind_unix(path)?
         }
         bound => bound?,
     };
+    let file = SocketFile::at(path)?;
+    // Nobody can connect before it listens.
+    if let Some(mode) = mode {
+        set_mode(path, mode)?;
+    }
     sys::listen(listener.as_fd(), BACKLOG)?;
-    Ok(Unix { listener, file: SocketFile::at(path)? })
+    Ok(Unix { listener, file })
+}
+
+/// A bound socket, closed on exec.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Sets the permissions of the socket's file at a path. Any other file is left alone.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 fn check_length(path: &Path) -> io::Result<()> {
@@ -226,15 +248,15 @@ mod tests {
     fn a_dead_servers_socket_is_replaced_and_a_live_one_is_not() {
         let directory = Directory::new("unix");
         let path = directory.0.join("socket");
-        let Unix { listener, file } = unix(&path).unwrap();
+        let Unix { listener, file } = unix(&path, None).unwrap();
         UnixStream::connect(&path).unwrap();
-        assert_eq!(unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(unix(&path, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(path.exists(), "it is still there");
         // It dies without removing the file. Another test's child may hold a copy of the descriptor for a moment.
         std::mem::forget(file);
         sys::shutdown(listener.as_fd(), true).unwrap();
         drop(listener);
-        let Unix { listener: second, file } = unix(&path).unwrap();
+        let Unix { listener: second, file } = unix(&path, None).unwrap();
         UnixStream::connect(&path).unwrap();
         drop(second);
         drop(file);
@@ -247,18 +269,36 @@ mod tests {
         let directory = Directory::new("no-unix");
         let path = directory.0.join("file");
         std::fs::write(&path, "mine").unwrap();
-        assert_eq!(unix(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(unix(&path, None).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
         let long = directory.0.join("x".repeat(UNIX_PATH_MAX));
-        assert_eq!(unix(&long).unwrap_err().to_string(), "the path is longer than 107 bytes");
-        assert_eq!(unix(&directory.0.join("none/socket")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(unix(&long, None).unwrap_err().to_string(), "the path is longer than 107 bytes");
+        assert_eq!(unix(&directory.0.join("none/socket"), None).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_has_its_permissions_whatever_the_umask_is() {
+        let directory = Directory::new("mode-unix");
+        let path = directory.0.join("socket");
+        let mode = || std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777;
+        for wanted in [0o600, 0o666, 0o620] {
+            let _socket = unix(&path, Some(wanted)).unwrap();
+            assert_eq!(mode(), wanted);
+            UnixStream::connect(&path).unwrap();
+        }
+        let _socket = unix(&path, None).unwrap();
+        set_mode(&path, 0o640).unwrap();
+        assert_eq!(mode(), 0o640);
+        let file = directory.0.join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(set_mode(&file, 0o600).is_err());
     }
 
     #[test]
     fn a_file_that_took_its_place_is_not_removed() {
         let directory = Directory::new("other-unix");
         let path = directory.0.join("socket");
-        let Unix { listener: _listener, file } = unix(&path).unwrap();
+        let Unix { listener: _listener, file } = unix(&path, None).unwrap();
         std::fs::remove_file(&path).unwrap();
         // Not created at once, because it could get the inode that has just become free.
         std::fs::write(directory.0.join("other"), "").unwrap();

@@ -16,7 +16,7 @@ mod inspect_page;
 mod keepalive;
 mod key_files;
 mod load_streams;
-mod metrics;
+pub mod metrics;
 mod opentelemetry;
 mod orca;
 mod parameters;

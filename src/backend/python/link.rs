@@ -204,7 +204,7 @@ impl Link {
         hello.int(spin_ns);
         let bells = [&link.input_bell, &link.output_bell, &link.aside_bell].map(Bell::as_fd);
         let fence = if fences { Some(fence::library()?) } else { None };
-        let mut descriptors = [&[link.control.as_fd()][..], &bells].concat();
+        let mut descriptors = [&[link.control.object()?][..], &bells].concat();
         descriptors.extend(fence.as_ref().map(OwnedFd::as_fd));
         link.send_control(hello.bytes(), &descriptors)?;
         Ok((link, theirs))
@@ -330,7 +330,7 @@ impl Link {
         text.bool(is_outbound);
         text.list(gone.len());
         gone.iter().for_each(|number| text.int(*number));
-        self.send_control(text.bytes(), &[segment.as_fd()])
+        self.send_control(text.bytes(), &[segment.object()?])
     }
 
     /// Gives the worker memory for its outputs: freed ranges if there are any, else a new segment, which replaces those
@@ -384,7 +384,7 @@ impl Link {
         text.tuple(2);
         text.text(b"slots");
         text.int(banks.len() as i32);
-        let mut descriptors = vec![segment.as_fd()];
+        let mut descriptors = vec![segment.object().map_err(cannot)?];
         descriptors.extend(bells.iter().map(Bell::as_fd));
         self.send_control(text.bytes(), &descriptors).map_err(cannot)?;
         banks.push(Arc::new(SlotBank { streams, bells }));

@@ -1,5 +1,5 @@
 //! SIGBUS: a client may truncate an object while it is mapped here, and a thread that touches a lost page gets the
-//! signal.
+//! signal. So does a thread that touches a page of a client's ring or arena for which the system has no memory.
 //!
 //! The handler puts zero pages in the place of the lost ones and marks the mapping as lost, so that the thread goes on,
 //! be it in a model or in a library, and the request is answered with an error afterwards. Only addresses of mappings
@@ -67,7 +67,7 @@ static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
 /// A slot of the list, owned by one mapping.
 #[derive(Debug)]
-pub(super) struct RangeSlot(usize);
+pub(crate) struct RangeSlot(usize);
 
 impl RangeSlot {
     /// `None` if all are taken.
@@ -111,7 +111,7 @@ impl Drop for RangeSlot {
 }
 
 /// Takes the signal, once for the process.
-pub(super) fn install() -> io::Result<()> {
+pub(crate) fn install() -> io::Result<()> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut is_installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_installed {

@@ -18,7 +18,7 @@ pub(super) struct Mapping {
     len: usize,
     /// `None` once the pages are unmapped, and for part of a segment.
     place: Option<RangeSlot>,
-    /// What the pages are part of: it is mapped as long as this mapping is, and no page of it can be lost.
+    /// What the pages are part of: it is mapped as long as this mapping is, and has a place of its own on the list.
     segment: Option<Arc<Segment>>,
     job_thread: JobThread,
 }
@@ -72,7 +72,8 @@ impl Mapping {
     }
 
     pub fn is_lost(&self) -> bool {
-        self.place.as_ref().is_some_and(RangeSlot::is_lost)
+        let of_segment = self.segment.as_ref().is_some_and(|segment| segment.is_lost());
+        of_segment || self.place.as_ref().is_some_and(RangeSlot::is_lost)
     }
 
     /// Unmaps now; this may take milliseconds.

@@ -1,31 +1,31 @@
 //! How a shard takes clients of shared-memory rings, polls their rings while it is awake, and has them wake it when it
 //! is about to sleep.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::{ClientPlace, IpcWire};
+use super::IpcWire;
 use crate::connection::{ClosePhase, Connection, Wire};
 use crate::{Listener, Net};
 use nereid_ipc::{Hello, ServerEnd, Sizes};
 use nereid_memory::regions::{LENT_PREFIX, LentRegion};
-use nereid_memory::{CallLedger, Key, Segment};
+use nereid_memory::{CallLedger, Key, Segment, random_bytes};
 use nereid_protocol::grpc::Code;
+use nereid_protocol::http2::IdHash;
 use nereid_protocol::service::Service;
 use nereid_shard::{Core, LoadGuard};
 
 /// Turns without a frame after which a ring is polled no more: its client has to ring.
 const QUIET_TURNS_MAX: u32 = 64;
 
-/// Calls that one client may have open. The numbers of calls are the client's choice, which could make look-ups slow.
+/// Calls that one client may have open.
 const CALLS_MAX: usize = 4096;
 
 /// Who may connect.
@@ -45,10 +45,76 @@ pub type Lend = Arc<dyn Fn(&[u8], Arc<Segment>, usize, usize) -> Option<LentRegi
 pub struct IpcSettings {
     pub sizes: Sizes,
     pub users: IpcUsers,
-    /// Clients at a time, and how many there are on all shards.
+    /// Clients at a time.
     pub clients_max: usize,
-    pub clients: Arc<AtomicUsize>,
+    pub counts: Arc<IpcCounts>,
     pub lend: Lend,
+}
+
+/// Why a client is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedClient {
+    User = 0,
+    Clients = 1,
+    /// The system has no memory or no descriptor for it, or something else is wrong.
+    Failure = 2,
+}
+
+impl RefusedClient {
+    /// By their numbers.
+    pub const ALL: [RefusedClient; 3] = [RefusedClient::User, RefusedClient::Clients, RefusedClient::Failure];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RefusedClient::User => "user",
+            RefusedClient::Clients => "clients",
+            RefusedClient::Failure => "failure",
+        }
+    }
+
+    fn code(self) -> Code {
+        match self {
+            RefusedClient::User => Code::PermissionDenied,
+            RefusedClient::Clients => Code::ResourceExhausted,
+            RefusedClient::Failure => Code::Internal,
+        }
+    }
+}
+
+/// The clients of the rings of all shards.
+#[derive(Debug, Default)]
+pub struct IpcCounts {
+    clients: AtomicUsize,
+    refused: [AtomicU64; RefusedClient::ALL.len()],
+}
+
+impl IpcCounts {
+    /// Clients that have memory of the server. One that has left counts until no model uses its arena.
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Acquire)
+    }
+
+    pub fn refused(&self, reason: RefusedClient) -> u64 {
+        self.refused[reason as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// A place among the clients that the server takes. The memory of the client goes with it.
+#[derive(Debug)]
+struct ClientPlace(Arc<IpcCounts>);
+
+impl ClientPlace {
+    /// `None`: there are so many already.
+    fn take(counts: &Arc<IpcCounts>, most: usize) -> Option<ClientPlace> {
+        let place = ClientPlace(Arc::clone(counts));
+        (counts.clients.fetch_add(1, Ordering::AcqRel) < most).then_some(place)
+    }
+}
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl IpcSettings {
@@ -64,6 +130,8 @@ impl IpcSettings {
 #[derive(Debug, Default)]
 pub(crate) struct RingState {
     pub is_polled: bool,
+    /// It is not, and its client has to ring when there is room.
+    pub wants_room: bool,
     quiet_turns: u32,
 }
 
@@ -77,58 +145,69 @@ pub(crate) struct PolledRings {
     pub have_moved: bool,
 }
 
-/// A name for an arena that cannot be guessed: 128 bits of hashes under keys that the system made.
-fn random_name() -> Vec<u8> {
-    let random = || RandomState::new().hash_one(0);
-    [LENT_PREFIX, format!("{:016x}{:016x}", random(), random()).as_bytes()].concat()
+/// A name for an arena that cannot be guessed: 128 random bits of the system.
+fn random_name() -> std::io::Result<Vec<u8>> {
+    let random = u128::from_le_bytes(random_bytes()?);
+    Ok([LENT_PREFIX, format!("{random:032x}").as_bytes()].concat())
+}
+
+/// A hash for the numbers of calls, which the client chooses.
+fn random_hash() -> std::io::Result<IdHash> {
+    let random = u128::from_le_bytes(random_bytes()?);
+    Ok(IdHash::keyed([random as u64, (random >> 64) as u64]))
 }
 
 impl<S: Service> Net<S> {
     /// Takes a new client of a shared-memory ring, or sends it the reason why not.
     pub(crate) fn adopt_ipc(&mut self, fd: OwnedFd, listener: Listener, load_guard: LoadGuard, core: &mut Core<u64>) {
-        let (wire, hello) = match self.new_ring(&fd) {
+        let (wire, object) = match self.new_ring(&fd) {
             Ok(made) => made,
-            Err((code, text)) => {
+            Err((reason, text)) => {
                 debug!("a client of the shared-memory ring is refused: {text}");
-                let hello = Hello::refusal(code as u32, &text);
+                if let Some(settings) = &self.ipc {
+                    settings.counts.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
+                }
+                let hello = Hello::refusal(reason.code() as u32, &text);
                 // It goes with the socket that is closed now; there is room in a new one.
                 let _ = send_hello(&fd, &hello, None);
                 return;
             }
         };
-        if let Err(error) = send_hello(&fd, &hello, Some(&wire.end)) {
+        if let Err(error) = send_hello(&fd, &wire.end.hello(), Some(&object)) {
             return debug!("a client of the shared-memory ring is gone: {error}");
         }
+        drop(object);
         let tally = self.shared.pool.tally();
         let connection = Connection::new(Wire::Ipc(Box::new(wire)), (listener.port, None), load_guard, None, tally);
         self.insert(fd, connection, core);
     }
 
-    fn new_ring(&self, fd: &OwnedFd) -> Result<(IpcWire, Hello), (Code, String)> {
-        let Some(settings) = &self.ipc else { return Err((Code::Internal, "no ring is configured".to_owned())) };
-        let internal = |error: std::io::Error| (Code::Internal, format!("the server cannot make a ring: {error}"));
+    /// The wire of a new client, and the only descriptor of its memory.
+    fn new_ring(&self, fd: &OwnedFd) -> Result<(IpcWire, OwnedFd), (RefusedClient, String)> {
+        let failure = |text: String| (RefusedClient::Failure, format!("the server cannot make a ring: {text}"));
+        let internal = |error: std::io::Error| failure(error.to_string());
+        let settings = self.ipc.as_ref().ok_or_else(|| failure("none is configured".to_owned()))?;
         let peer = socket_peercred(fd).map_err(|error| internal(error.into()))?;
         let user = peer.uid.as_raw();
         if !settings.lets_in(user) {
             let text = format!("user {user} may not connect: the server's --ipc-users does not list it");
-            return Err((Code::PermissionDenied, text));
+            return Err((RefusedClient::User, text));
         }
-        let Some(place) = ClientPlace::take(&settings.clients, settings.clients_max) else {
+        let Some(place) = ClientPlace::take(&settings.counts, settings.clients_max) else {
             let text = format!("{} clients are connected, as many as --ipc-connections allows", settings.clients_max);
-            return Err((Code::ResourceExhausted, text));
+            return Err((RefusedClient::Clients, text));
         };
-        let name = random_name();
-        let end = ServerEnd::create(settings.sizes, &name).map_err(internal)?;
+        let name = random_name().map_err(internal)?;
+        let (end, object) = ServerEnd::create(settings.sizes, &name, Box::new(place)).map_err(internal)?;
         let (at, len) = end.arena();
-        let lent = if len > 0 { (settings.lend)(&name, Arc::clone(end.segment()), at, len) } else { None };
-        if len > 0 && lent.is_none() {
-            warn!("the arena of a client of the shared-memory ring cannot be used");
-        }
+        // An empty arena is lent too: its registry unmaps the object on a thread that may wait.
+        let lent = (settings.lend)(&name, Arc::clone(end.segment()), at, len);
+        let lent = lent.ok_or_else(|| failure("its arena cannot be lent".to_owned()))?;
         // A client of a Unix socket has no address.
         let pool = self.shared.pool.share(self.shares.connection, None);
         let ledger = CallLedger::new(self.shares.connection_calls.min(CALLS_MAX), None);
-        let hello = end.hello();
-        Ok((IpcWire::new(end, (pool, ledger), lent, place), hello))
+        let hash = random_hash().map_err(internal)?;
+        Ok((IpcWire::new(end, (pool, ledger), hash, lent), object))
     }
 
     /// The client has rung, or its ring is new: it is polled from now on.
@@ -139,7 +218,7 @@ impl<S: Service> Net<S> {
             && !std::mem::replace(&mut wire.state.is_polled, true)
         {
             wire.state.quiet_turns = 0;
-            wire.end.unpark();
+            wire.unpark();
             self.polled.keys.push(key);
         }
     }
@@ -167,6 +246,10 @@ impl<S: Service> Net<S> {
             return;
         }
         let has_taken = wire.take_frames(key, &mut self.shared);
+        if wire.failed {
+            wire.state.is_polled = false;
+            return self.touch(key);
+        }
         let is_waiting = wire.is_waiting();
         if has_taken {
             wire.state.quiet_turns = 0;
@@ -180,6 +263,21 @@ impl<S: Service> Net<S> {
             self.polled.keys.push(key);
         }
         if has_taken || is_waiting {
+            self.touch(key);
+        }
+    }
+
+    /// A ring was settled: it is polled if nothing else would go on with it.
+    pub(crate) fn keep_ring(&mut self, key: Key, copies_more: bool, core: &mut Core<u64>) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let holds_foreign = connection.timer.is_none() && connection.holds_foreign();
+        if connection.needs_poll() {
+            self.poll_from_now(key);
+        }
+        if holds_foreign {
+            self.watch(key, core);
+        }
+        if copies_more {
             self.touch(key);
         }
     }
@@ -199,10 +297,10 @@ impl<S: Service> Net<S> {
 }
 
 /// Sends the greeting, with the object of an accepted client. A new socket has room for it.
-fn send_hello(fd: &OwnedFd, hello: &Hello, end: Option<&ServerEnd>) -> std::io::Result<()> {
+fn send_hello(fd: &OwnedFd, hello: &Hello, object: Option<&OwnedFd>) -> std::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let object = end.map(|end| [end.object()]);
+    let object = object.map(|object| [object.as_fd()]);
     if let Some(object) = &object
         && !ancillary.push(SendAncillaryMessage::ScmRights(object))
     {

@@ -65,6 +65,12 @@ impl OpenCall {
         self.withheld == 0 && !self.request_ended && (missing || self.reader.end_of_stream().is_err())
     }
 
+    /// The peer cannot send the rest of a message now.
+    pub fn pause(&mut self) {
+        self.arrived = 0;
+        self.progress.restart();
+    }
+
     /// A second has passed; true if the peer sends the rest of a message too slowly.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> bool {
         let arrived = std::mem::take(&mut self.arrived);
@@ -91,7 +97,12 @@ pub struct IntakeState {
 
 impl IntakeState {
     pub fn new(pool: Pool) -> IntakeState {
-        IntakeState { calls: OpenCalls::default(), withheld: 0, route: None, direct: None, pool }
+        IntakeState::with_hash(pool, IdHash::default())
+    }
+
+    /// The same with a hash of its own for the numbers of calls.
+    pub fn with_hash(pool: Pool, hash: IdHash) -> IntakeState {
+        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, direct: None, pool }
     }
 
     /// The memory of one tensor, if the next bytes of the stream belong there: block, offset, length.

@@ -1,7 +1,7 @@
 //! The streams of one connection: their state, and how to find them.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 use crate::slow_peers::Progress;
 use nereid_memory::Slice;
@@ -232,16 +232,47 @@ impl Streams {
 }
 
 /// For maps whose keys are streams.
-pub type IdHash = BuildHasherDefault<IdHasher>;
+///
+/// The default spreads the identifiers of HTTP/2, which are small, odd and dense, over the hash map's bits. Collisions
+/// are no weapon there: a peer has no more than the permitted number of streams in the map.
+#[derive(Debug, Clone, Copy)]
+pub struct IdHash {
+    multiplier: u64,
+    addend: u64,
+}
 
-/// Spreads stream identifiers, which are small, odd and dense, over the hash map's bits. Collisions are no weapon: a
-/// peer has no more than the permitted number of streams in the map.
-#[derive(Debug, Clone, Default)]
-pub struct IdHasher(u64);
+impl Default for IdHash {
+    fn default() -> IdHash {
+        IdHash { multiplier: 0x9e37_79b9_7f4a_7c15, addend: 0 }
+    }
+}
+
+impl IdHash {
+    /// For numbers that a peer chooses freely, with random words that it does not know: of any two numbers the 32 bits
+    /// that choose a place agree about as seldom as random ones (multiply, add, shift).
+    pub fn keyed([multiplier, addend]: [u64; 2]) -> IdHash {
+        IdHash { multiplier: multiplier | 1, addend }
+    }
+}
+
+impl BuildHasher for IdHash {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher { hash: 0, key: *self }
+    }
+}
+
+/// See [`IdHash`].
+#[derive(Debug, Clone)]
+pub struct IdHasher {
+    hash: u64,
+    key: IdHash,
+}
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
-        self.0
+        self.hash
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -251,7 +282,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u32(&mut self, id: u32) {
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        let IdHash { multiplier, addend } = self.key;
+        self.hash = (self.hash ^ u64::from(id)).wrapping_mul(multiplier).wrapping_add(addend).rotate_left(32);
     }
 }
 
@@ -274,6 +306,20 @@ mod tests {
         assert_eq!(streams.gone(19_979), Gone::Ended);
         assert_eq!(streams.gone(1), Gone::Forgotten);
         assert!(streams.get(1).is_none());
+    }
+
+    /// Numbers that meet in one place under the default spread out under other words.
+    #[test]
+    fn chosen_numbers_do_not_meet_under_a_key() {
+        let place = |hash: IdHash, id: u32| {
+            let hash = hash.hash_one(id);
+            (hash & 0xff, hash >> 57)
+        };
+        let wanted = place(IdHash::default(), 1);
+        let chosen: Vec<u32> = (1..).filter(|&id| place(IdHash::default(), id) == wanted).take(20).collect();
+        let keyed = IdHash::keyed([0x1234_5678_9abc_def0, 0x0fed_cba9_8765_4321]);
+        let places: std::collections::HashSet<_> = chosen.iter().map(|&id| place(keyed, id)).collect();
+        assert!(places.len() > 10, "{} places of 20 numbers", places.len());
     }
 
     #[test]

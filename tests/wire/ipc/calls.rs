@@ -9,6 +9,7 @@ use nereid_wire::inference::model_infer_request::{InferInputTensor, InferRequest
 use super::*;
 use crate::grpc::message::{numbers, parameter};
 use crate::surface::http_streaming::repeat_config;
+use crate::surface::metrics::wait_for;
 use nereid_test_support::grpc::{Grpc, code, frame_bytes};
 use nereid_test_support::variant::{self, each, usual};
 
@@ -215,6 +216,49 @@ fn tensors_lie_in_the_arena() {
         let list = client.call(route, b"").expect("a connection").expect("a list");
         let list = SystemSharedMemoryStatusResponse::decode(&*list).expect("a list");
         assert!(list.regions.is_empty(), "{list:?}");
+        server.stop();
+    });
+}
+
+/// The answer comes when nothing has moved in the ring for long, from a thread of the model.
+#[test]
+fn a_late_answer_that_is_larger_than_the_ring_comes_whole() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"50\" } }";
+        repository.identity_of("identity", "late", 0, &[Pair::new("INT32", "-1")], delay);
+        let (server, path) = start(variant, &repository, &["--ipc-ring-bytes=65536"]);
+        let (mut client, route) = client(&path);
+        // At a ringful a second it would be far beyond the time that an answer has.
+        let request = numbers("late", "", &(0..6_000_000).collect::<Vec<i32>>());
+        let response = infer(&mut client, route, &request).expect("a response");
+        assert_eq!(response.raw_output_contents, request.raw_input_contents);
+        server.stop();
+    });
+}
+
+/// A server without rings has none of these families: tests of the metrics page have all that it has.
+#[test]
+fn metrics_show_clients_and_what_their_memory_may_take() {
+    each(&variant::ALL, |variant| {
+        let repository = plain();
+        let flags = ["--ipc-connections=2", "--ipc-ring-bytes=65536", "--ipc-arena-bytes=8192"];
+        let (server, path) = start(variant, &repository, &flags);
+        let of_each = (4096 + 2 * 65_536 + 8192) as f64;
+        let page = wait_for(&server, "no client", |page| page.value("nereid_ipc_clients", &[]) == 0.0);
+        assert_eq!(page.value("nereid_ipc_bytes_limit", &[]), 2.0 * of_each);
+        let clients = [connect(&path), connect(&path)];
+        let Err(nereid_ipc::ClientError::Refused { code: code::RESOURCE_EXHAUSTED, .. }) = Client::connect(&path.0)
+        else {
+            panic!("a third client")
+        };
+        let page = wait_for(&server, "two clients", |page| page.value("nereid_ipc_clients", &[]) == 2.0);
+        assert_eq!(page.value("nereid_ipc_bytes", &[]), 2.0 * of_each);
+        for (reason, count) in [("clients", 1.0), ("user", 0.0), ("failure", 0.0)] {
+            assert_eq!(page.value("nereid_ipc_refused_clients_total", &[("reason", reason)]), count, "{reason}");
+        }
+        drop(clients);
+        wait_for(&server, "no client again", |page| page.value("nereid_ipc_clients", &[]) == 0.0);
         server.stop();
     });
 }

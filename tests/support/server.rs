@@ -311,9 +311,22 @@ impl Server {
         self.thread_names().values().sum()
     }
 
-    /// How many threads of each name the process has. Not the kernel's own for io_uring, one of which stays once it was
-    /// needed.
+    /// How many threads of each name the process has, once it has started its own. Not the kernel's own for io_uring, one
+    /// of which stays once it was needed.
     pub fn thread_names(&self) -> BTreeMap<String, usize> {
+        let started = Instant::now();
+        loop {
+            let names = self.thread_names_now();
+            // A server serves before its watchdog has begun.
+            if names.contains_key("watchdog") || std::env::var_os(OTHER_SERVER).is_some() {
+                return names;
+            }
+            assert!(started.elapsed() < PATIENCE, "the server has no watchdog: {names:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn thread_names_now(&self) -> BTreeMap<String, usize> {
         let mut names = BTreeMap::new();
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("threads of the server");
         for task in tasks.flatten() {

@@ -311,8 +311,8 @@ impl Server {
         self.thread_names().values().sum()
     }
 
-    /// How many threads of each name the process has, once it has started its own. Not the kernel's own for io_uring, one
-    /// of which stays once it was needed.
+    /// How many threads of each name the process has, once it has started its own. Not the kernel's own for io_uring,
+    /// one of which stays once it was needed.
     pub fn thread_names(&self) -> BTreeMap<String, usize> {
         let started = Instant::now();
         loop {

@@ -307,7 +307,7 @@ impl GrpcInfer {
             return Recurring::Unknown(None);
         }
         let mut form = Rc::clone(&prototype.form);
-        if let Some(deadline_ns) = deadline_ns.filter(|_| !plan.streaming) {
+        if let Some(deadline_ns) = deadline_ns {
             request.queueing.answer_by_ns = deadline_ns;
         }
         if let Some(stream) = token.filter(|_| plan.streaming) {

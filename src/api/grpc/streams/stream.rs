@@ -47,6 +47,8 @@ pub struct Stream {
     /// The last request that was read is prepared in steps: those behind it wait.
     pub is_held: bool,
     pub(super) in_flight_max: usize,
+    /// When its client stops waiting for what is still to come, in nanoseconds of the request clock; 0 is never.
+    pub(super) answer_by_ns: u64,
     /// The calls of its connection.
     ledger: Rc<CallLedger>,
 }
@@ -64,6 +66,7 @@ impl Stream {
         Stream {
             ledger,
             in_flight_max: in_flight_max(waiting_max),
+            answer_by_ns: 0,
             call,
             order: VecDeque::new(),
             watches: HashMap::new(),

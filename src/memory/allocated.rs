@@ -1,4 +1,5 @@
-//! Bytes that the process has allocated from the C library, for measuring what the load of a model adds.
+//! The allocator of the C library: bytes that the process has allocated, for measuring what the load of a model adds,
+//! and how many addresses its arenas may take.
 
 /// Bytes of all heap allocations in use, mapped ones included; `None` where the C library cannot say it (glibc can
 /// since 2.33). It takes the lock of each arena for a moment, so it is no function for the path of a request.
@@ -19,6 +20,22 @@ pub fn allocated_bytes() -> Option<u64> {
     }
     #[cfg(not(target_env = "gnu"))]
     None
+}
+
+/// Lets the allocator make so many arenas at most, each of which reserves tens of megabytes of addresses; false where
+/// it has none. To be called before threads start: those that are there have theirs.
+pub fn bound_arenas(count: u32) -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        let count = libc::c_int::try_from(count.max(1)).unwrap_or(libc::c_int::MAX);
+        // SAFETY: it takes numbers, and may be called at any time.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, count) == 1 }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    {
+        let _ = count;
+        false
+    }
 }
 
 #[cfg(test)]

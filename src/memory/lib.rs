@@ -26,7 +26,7 @@ mod target;
 mod unmapper;
 
 pub use account::{Bound, Exhausted, Peer, Peers};
-pub use allocated::allocated_bytes;
+pub use allocated::{allocated_bytes, bound_arenas};
 pub use block::BlockMut;
 pub use calls::{CallLedger, CallPlace};
 pub use gather::Gather;

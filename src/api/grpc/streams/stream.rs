@@ -155,3 +155,22 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_has_a_part_of_the_requests_of_its_shard_within_bounds() {
+        for (waiting_max, of_stream) in [
+            (0, IN_FLIGHT_LEAST),
+            (IN_FLIGHT_LEAST * PART_OF_SHARD, IN_FLIGHT_LEAST),
+            (1_000, 125),
+            (IN_FLIGHT_MAX * PART_OF_SHARD + 7, IN_FLIGHT_MAX),
+            ((IN_FLIGHT_MAX - 1) * PART_OF_SHARD, IN_FLIGHT_MAX - 1),
+            (usize::MAX, IN_FLIGHT_MAX),
+        ] {
+            assert_eq!(in_flight_max(waiting_max), of_stream, "{waiting_max}");
+        }
+    }
+}

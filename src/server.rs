@@ -27,6 +27,7 @@ mod metrics;
 mod model_control;
 mod openai;
 pub mod options;
+mod process_limits;
 mod residency;
 mod shards;
 mod submission;
@@ -87,6 +88,7 @@ fn report(failure: &Failure, options: &Options) {
     let is_record = options.log.error && !(options.log.file.is_none() && matches!(failure, Failure::Creating(_)));
     let next_step = match failure {
         Failure::Port { next_step: Some(step), .. } => format!("next step: {step}"),
+        Failure::Limit(error) => format!("next step: {}", error.next_step()),
         _ => String::new(),
     };
     if is_record {
@@ -115,6 +117,8 @@ pub enum Failure {
     Port { service: &'static str, status: Status, next_step: Option<String> },
     #[error("failed to stop server: {} - {}", .0.code.name(), .0.message)]
     Stop(Status),
+    #[error(transparent)]
+    Limit(process_limits::TooSmall),
 }
 
 fn serve(
@@ -125,6 +129,7 @@ fn serve(
     flags: Vec<FlagValue>,
 ) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
+    process_limits::bound_allocator();
     let probe = shards::try_engine(options, Host::Glommio);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let mut tls = listeners::load_tls(options)?;

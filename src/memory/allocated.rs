@@ -1,5 +1,5 @@
 //! The allocator of the C library: what the process has allocated from it, for measuring what the load of a model adds,
-//! and its free memory, which it keeps by itself.
+//! its free memory, which it keeps by itself, and how many addresses its arenas may take.
 
 /// What the C library's heap holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +47,22 @@ pub fn trim_heap() {
     {
         // SAFETY: it takes no pointers, and any thread may call it at any time.
         unsafe { libc::malloc_trim(0) };
+    }
+}
+
+/// Lets the allocator make so many arenas at most, each of which reserves tens of megabytes of addresses; false where
+/// it has none. To be called before threads start: those that are there have theirs.
+pub fn bound_arenas(count: u32) -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        let count = libc::c_int::try_from(count.max(1)).unwrap_or(libc::c_int::MAX);
+        // SAFETY: it takes numbers, and may be called at any time.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, count) == 1 }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    {
+        let _ = count;
+        false
     }
 }
 

@@ -27,7 +27,7 @@ mod target;
 mod unmapper;
 
 pub use account::{Bound, Exhausted, Peer, Peers};
-pub use allocated::{HeapUse, allocated_bytes, heap_use, trim_heap};
+pub use allocated::{HeapUse, allocated_bytes, bound_arenas, heap_use, trim_heap};
 pub use block::BlockMut;
 pub use calls::{CallLedger, CallPlace};
 pub use gather::Gather;

@@ -36,7 +36,7 @@ pub use request::{
 };
 pub use scan::{Direct, DirectTicket, InferScanner, Limits};
 pub use status::{Code, decode_message, encode_message};
-pub use unpack::{MessageUnpacker, Unpacked};
+pub use unpack::{MessageUnpacker, Unpacked, unpack_short};
 
 /// Bytes before every message: a flag: whether it is compressed, and its length in four big-endian bytes.
 pub const PREFIX_BYTES: usize = 5;

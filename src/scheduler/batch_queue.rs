@@ -6,7 +6,6 @@
 //! to see the request (see [`BatcherToken`]). Workers join and leave while all this runs. The state of a former is
 //! guarded by the right to pop the inbox, so no thread ever waits for a lock here.
 
-mod service_time;
 mod worker_slot;
 
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
@@ -14,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use self::service_time::ServiceTime;
 use self::worker_slot::{WorkerPhase, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
+use super::service_time::ServiceTime;
 use super::{Borrowable, Next, Payload, Purpose, Refused, STOPPING, Services, WorkerInfo, answer_expired};
 use nereid_observe::panics::fault_point;
 use nereid_observe::statistics::ModelStatistics;
@@ -137,6 +136,7 @@ pub struct BatchQueue<F> {
     workers: AtomicUsize,
     /// Requests that would be answered too late are refused.
     service_time: Option<ServiceTime>,
+    is_decoupled: bool,
     /// [`OPEN`], or the reason why no request is accepted.
     intake: AtomicU8,
     /// The workers whose instances may be borrowed, and how many they are.
@@ -206,6 +206,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
             present: Mutex::new(0),
             workers: AtomicUsize::new(0),
             service_time: services.admits_by_deadline(&purpose.spec).then(|| ServiceTime::new(ahead_from)),
+            is_decoupled: purpose.spec.decoupled,
             intake: AtomicU8::new(NO_WORKERS),
             lenders: RwLock::default(),
             lender_count: AtomicUsize::new(0),
@@ -260,29 +261,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
         let Some(expected) = service_time.expected(in_front, self.workers.load(Ordering::Relaxed)) else {
             return Ok(());
         };
-        let queueing = &request.queueing;
-        let left_ns = match queueing.answer_by_ns {
-            0 => u64::MAX,
-            by_ns => by_ns.saturating_sub(request.stamps.queued_ns),
-        };
-        let wait_max_ns = match queueing.timeout_us {
-            0 => u64::MAX,
-            timeout_us => timeout_us.saturating_mul(1000),
-        };
-        let text = if expected.end_ns > left_ns {
-            format!("the answer is expected in {} us, after the deadline of the request", expected.end_ns / 1000)
-        } else if expected.start_ns > wait_max_ns {
-            format!(
-                "the execution is expected to start in {} us, after the request's timeout",
-                expected.start_ns / 1000
-            )
-        } else {
-            return Ok(());
-        };
-        if request.is_counted() {
-            self.statistics.refused(RefusalReason::Deadline);
-        }
-        Err(Status::refused(RefusalReason::Deadline, text).prefixed(&request.log_id()))
+        expected.check(request, self.is_decoupled, &self.statistics)
     }
 
     /// Runs the request on the calling thread if that is a shard's, no request waits and an instance can be borrowed

@@ -23,6 +23,7 @@ mod rate_limiter;
 mod readiness;
 mod sequence;
 mod served_model;
+mod service_time;
 #[cfg(test)]
 mod simulation;
 pub mod validate;

@@ -10,6 +10,7 @@
 //! idle for too long, a request finds its own sequence idle by the clock, and a thread that finds no free slot checks
 //! all instances before its request waits. So a sequence ends on time whether or not another request comes.
 
+mod admission;
 mod batch_compatibility;
 mod controls;
 mod direct;
@@ -25,6 +26,7 @@ mod tables;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use self::admission::SequenceTimes;
 use self::batch_compatibility::BatchCompatibility;
 use self::controls::Controls;
 use self::direct::{DirectRules, Zeros};
@@ -63,6 +65,8 @@ pub struct SequenceBatcherInner {
     controls: Arc<Controls>,
     initial: Arc<InitialStates>,
     zeros: Arc<Zeros>,
+    /// Requests that would be answered too late are refused.
+    times: Option<SequenceTimes>,
     clock: fn() -> u64,
 }
 
@@ -169,6 +173,7 @@ impl SequenceBatcher {
             controls: Arc::new(Controls::new(spec, config)),
             initial: Arc::new(initial),
             zeros: Arc::default(),
+            times: services.admits_by_deadline(spec).then(SequenceTimes::new),
             clock,
         });
         Ok(SequenceBatcher { shared })
@@ -216,6 +221,9 @@ impl SequenceBatcherInner {
     fn with_tables_for_wake_up<R>(&self, work: impl FnOnce(&mut Tables, &mut Effects) -> R) -> (R, WakeUp) {
         let mut effects = Effects::default();
         let result = work(&mut self.tables(), &mut effects);
+        if let Some(times) = &self.times {
+            effects.tenures_ns.drain(..).for_each(|ns| times.tenures.measured(ns));
+        }
         let wake_up = effects.wake_up();
         effects.ended.drain(..).for_each(|(sequence, why)| self.answer(sequence.queue, why));
         effects.refused.drain(..).for_each(|(queued, why)| self.answer([queued], why));
@@ -281,6 +289,7 @@ impl SequenceBatcherInner {
             return Err(stopping());
         }
         if !is_generated && let Some(key) = tables.find(&request.correlation_id, now_ns, effects) {
+            self.check_next(request, tables, key, now_ns)?;
             return Ok((key, false));
         }
         if !is_start {
@@ -290,6 +299,7 @@ impl SequenceBatcherInner {
             let text = "all instances of the model are passive and take no requests";
             return Err(Status::refused(RefusalReason::ModelUnavailable, text).prefixed(&request.log_id()));
         }
+        self.check_first(request, tables, now_ns, effects)?;
         if is_generated {
             request.correlation_id = tables.new_id();
             request.flags |= SEQUENCE_START;

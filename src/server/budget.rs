@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::process::{Resource, getrlimit};
-
 use super::options::Options;
+use super::process_limits::ProcessLimit;
 use nereid_memory::Peers;
 use nereid_net::{CONNECTIONS_MAX, Shares, WAITING_MAX};
 use nereid_scheduler::ModelBounds;
@@ -15,16 +14,18 @@ use nereid_shard::placement::memory_granted_bytes;
 const SERVER_PART: u64 = 2;
 /// Assumed for a machine that does not report its memory.
 const UNKNOWN_BYTES: u64 = 4 << 30;
-/// Addresses that the allocator reserves for threads started later, though it uses few of them.
+/// Of what a limit of the process leaves, threads that are started later and the allocator take so much, or half of it
+/// where that is less.
 const THREADS_BYTES: u64 = 512 << 20;
-/// The least that requests may hold by default: with less the server would refuse everything.
+/// The least that requests may hold by default, where a limit of the process leaves so much: with less the server would
+/// refuse everything.
 const LEAST_BYTES: u64 = 64 << 20;
 
 /// Bytes of the server's budget: the value of `--request-memory-byte-size`, else half of what the machine, the control
 /// groups and the process's own limits leave.
 pub fn bytes(options: &Options) -> usize {
     let bytes = match options.request_memory_byte_size {
-        0 => (available_bytes() / SERVER_PART).max(LEAST_BYTES),
+        0 => default_bytes(machine_bytes(), ProcessLimit::all().map(|limit| limit.left_bytes()).min()),
         bytes => bytes,
     };
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -69,21 +70,22 @@ const WAITING_BYTES: usize = 4 * 1024;
 /// A shard accepts so many of either however small the budget is.
 const LEAST: usize = 256;
 
-fn available_bytes() -> u64 {
+/// What the machine and the control groups leave.
+fn machine_bytes() -> u64 {
     let total = field(Path::new("/proc/meminfo"), "MemTotal:").unwrap_or(UNKNOWN_BYTES);
-    let granted = memory_granted_bytes().unwrap_or(u64::MAX);
-    let status = Path::new("/proc/self/status");
-    // These limits count addresses, of which the process uses some already.
-    let left = |resource, used, later| {
-        let limit = getrlimit(resource).current?;
-        Some(limit.saturating_sub(field(status, used).unwrap_or(0)).saturating_sub(later))
-    };
-    let limits = [left(Resource::As, "VmSize:", THREADS_BYTES), left(Resource::Data, "VmData:", 0)];
-    limits.into_iter().flatten().fold(total.min(granted), u64::min)
+    total.min(memory_granted_bytes().unwrap_or(u64::MAX))
+}
+
+/// The budget without the flag, on a machine with so many bytes and where the limits of the process leave `left_bytes`.
+fn default_bytes(machine_bytes: u64, left_bytes: Option<u64>) -> u64 {
+    let Some(left_bytes) = left_bytes else { return (machine_bytes / SERVER_PART).max(LEAST_BYTES) };
+    let available_bytes = left_bytes.saturating_sub(THREADS_BYTES.min(left_bytes / 2));
+    let part = (machine_bytes.min(available_bytes) / SERVER_PART).max(LEAST_BYTES);
+    part.min(available_bytes / SERVER_PART)
 }
 
 /// Bytes of a line like `VmSize:  1024 kB`.
-fn field(file: &Path, name: &str) -> Option<u64> {
+pub(super) fn field(file: &Path, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -112,6 +114,24 @@ mod tests {
         assert_eq!((budget, shares(&options, budget, 1).connection), (1000, 250));
         assert!(field(Path::new("/proc/self/status"), "VmSize:").is_some_and(|bytes| bytes > 4096));
         assert_eq!(field(Path::new("/proc/self/status"), "Name:"), None);
+    }
+
+    #[test]
+    fn a_limit_of_the_process_leaves_less() {
+        const MIB: u64 = 1 << 20;
+        for (machine, left, budget) in [
+            (1000 * MIB, None, 500 * MIB),
+            (10 * MIB, None, 64 * MIB),
+            (1 << 40, Some(2512 * MIB), 1000 * MIB),
+            (1000 * MIB, Some(1 << 40), 500 * MIB),
+            (10 * MIB, Some(1 << 40), 64 * MIB),
+            // Half of it is for threads, and half of the rest for models.
+            (1 << 40, Some(1024 * MIB), 256 * MIB),
+            (1 << 40, Some(100 * MIB), 25 * MIB),
+            (1 << 40, Some(0), 0),
+        ] {
+            assert_eq!(default_bytes(machine, left), budget, "{machine} {left:?}");
+        }
     }
 
     #[test]

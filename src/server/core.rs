@@ -11,7 +11,9 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options};
-use super::{Failure, Libraries, budget, clouds, devices, drain, ipc, metrics, openai, residency, tables};
+use super::{
+    Failure, Libraries, budget, clouds, devices, drain, ipc, metrics, openai, process_limits, residency, tables,
+};
 use crate::api::{self, Facts, Probes, ServerState};
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
@@ -71,6 +73,7 @@ impl Core {
         let cores = cores()?;
         let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
         let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
+        process_limits::check(placement.shards.len(), options.request_memory_byte_size).map_err(Failure::Limit)?;
         if let Some(why) = no_spin {
             warn!("--spin-us has no effect: {why}");
         }

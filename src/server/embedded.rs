@@ -43,6 +43,7 @@ impl From<Failure> for Status {
         match failure {
             Failure::Creating(status) | Failure::Stop(status) | Failure::Port { status, .. } => status,
             Failure::Start(text) => Status::internal(text),
+            Failure::Limit(error) => Status::internal(error.to_string()),
         }
     }
 }

@@ -378,6 +378,155 @@ fn a_request_that_would_be_late_is_refused_where_that_is_wanted() {
     });
 }
 
+/// A request of a sequence over HTTP that may wait for so many microseconds; 0: without an end.
+fn of_sequence(model: &str, id: u64, [start, end]: [bool; 2], timeout_us: u64) -> Vec<u8> {
+    let sequence = format!(r#""sequence_id":{id},"sequence_start":{start},"sequence_end":{end}"#);
+    let json = format!(
+        r#"{{"inputs":[{{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1]}}],"parameters":{{{sequence},"timeout":{timeout_us}}}}}"#
+    );
+    request("POST", &format!("/v2/models/{model}/infer"), &[], json.as_bytes())
+}
+
+/// With both strategies: a request in the middle of a sequence and the first one of another are refused where they
+/// would be late, the last one is not, and the sequence goes on without what was refused.
+#[test]
+fn late_requests_of_sequences_are_refused_and_leave_their_sequence_as_it_was() {
+    /// Sequences that have begun; of the four slots one is free.
+    const BEGUN: [u64; 3] = [1, 3, 4];
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"100\" } }";
+        let patient = "max_sequence_idle_microseconds: 600000000";
+        let models = [("direct", 4, "direct { }"), ("oldest", 2, "oldest { max_candidate_sequences: 4 }")];
+        for (model, rows, strategy) in models {
+            let more = format!("{delay} sequence_batching {{ {patient} {strategy} }}");
+            repository.identity_of("identity", model, rows, &[Pair::new("INT32", "-1")], &more);
+        }
+        let flags = ["--deadline-admission=on", "--io-cores=1", "--log-info=false"];
+        let server = Server::start(variant, repository.path(), &flags);
+        let send = |request: Vec<u8>| Peer::connect(server.http).send(&request).answer();
+        for (model, ..) in models {
+            for id in BEGUN {
+                // Accepted whatever it requests: nothing waits.
+                assert_eq!(send(of_sequence(model, id, [true, false], 1)).status, 200);
+            }
+            // While others wait, for many executions: one of the attempts meets them.
+            let mut peers: Vec<Peer> = Vec::new();
+            let mut fill = || {
+                for id in BEGUN.repeat(10) {
+                    let mut peer = Peer::connect(server.http);
+                    peer.send(&of_sequence(model, id, [false, false], 0));
+                    peers.push(peer);
+                }
+            };
+            for (id, start, what) in [(1, false, "in the middle"), (2, true, "a first one")] {
+                let mut answer = None;
+                server.wait_until(&format!("a late request is refused: {what} ({model})"), || {
+                    fill();
+                    let last = send(of_sequence(model, id, [start, false], 1));
+                    let is_refused = last.status == 503;
+                    answer = Some(last);
+                    // A sequence that has begun would go on, and its next start would be one in the middle.
+                    if start && !is_refused {
+                        assert_eq!(send(of_sequence(model, id, [false, true], 1)).status, 200);
+                    }
+                    is_refused
+                });
+                let answer = answer.expect("it was refused");
+                assert_refused_over_http(&answer, "deadline");
+                assert!(answer.error().contains("after the request's timeout"), "{}", answer.text());
+            }
+            // The one that was refused has not begun.
+            let unknown = send(of_sequence(model, 2, [false, false], 0));
+            assert_eq!(unknown.status, 400, "{}", unknown.text());
+            assert!(unknown.error().contains("must specify the START flag"), "{}", unknown.text());
+            // The others go on to their ends, which are not refused while they wait.
+            for id in BEGUN {
+                let last = send(of_sequence(model, id, [false, true], 1));
+                assert_eq!(last.status, 200, "{}", last.text());
+            }
+            for mut peer in peers {
+                let answer = peer.answer();
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            }
+            let page = Peer::connect(server.metrics).get("/metrics").text();
+            let family = format!(
+                "nereid_model_refused_requests_total{{model=\"{model}\",reason=\"deadline\",version=\"1\"}} 2\n"
+            );
+            assert!(page.contains(&family), "{page}");
+        }
+        server.stop();
+    });
+}
+
+/// The deadline of a stream bounds all answers of it, and the parameter that of one: what would be late is refused in
+/// its place, and the stream goes on.
+#[test]
+fn late_requests_of_a_stream_are_refused_in_their_places() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"300\" } }";
+        repository.identity_of("identity", "slow", 1, &[Pair::new("INT32", "-1")], delay);
+        repository.identity("free", 1, &[Pair::new("INT32", "-1")]);
+        let flags = ["--deadline-admission=on", "--io-cores=1", "--log-info=false"];
+        let server = Server::start(variant, repository.path(), &flags);
+        assert_eq!(Peer::connect(server.http).send(&post("slow", 0, 4)).answer().status, 200);
+        let mut grpc = Grpc::connect(server.grpc);
+        let refusal_in = |bytes| {
+            let answer = nereid_wire::inference::ModelStreamInferResponse::decode(bytes).expect("a response");
+            let parameters = answer.infer_response.expect("one in any case").parameters;
+            let reason = parameters.get("nereid-refused").and_then(|parameter| parameter.parameter_choice.clone());
+            reason.map(|reason| {
+                assert_eq!(reason, ParameterChoice::StringParam("deadline".into()));
+                answer.error_message
+            })
+        };
+        let mut hurried = message("slow");
+        let timeout = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(1)) };
+        hurried.parameters.insert("timeout".into(), timeout);
+        // Both are refused behind others that wait for twelve seconds a time: one of the attempts meets them. The
+        // deadline of the second stream ends after the answers that the test waits for.
+        let cases = [
+            (None, &hurried, "after the request's timeout"),
+            (Some("9S"), &message("slow"), "after the deadline of the request"),
+        ];
+        for (deadline, request, text) in cases {
+            let mut peers: Vec<Peer> = Vec::new();
+            let mut refused = None;
+            server.wait_until(&format!("a request of a stream is refused {text}"), || {
+                for _ in 0..40 {
+                    let mut peer = Peer::connect(server.http);
+                    peer.send(&post("slow", 0, 4));
+                    peers.push(peer);
+                }
+                let headers: Vec<_> = deadline.iter().map(|deadline| ("grpc-timeout", *deadline)).collect();
+                let mut stream = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &headers);
+                grpc.send(&mut stream, request);
+                // The same request again is taken by a way of its own.
+                grpc.send(&mut stream, request);
+                grpc.send(&mut stream, &message("free"));
+                grpc.half_close(&mut stream);
+                let reply = grpc.finish(stream);
+                let refusals: Vec<Option<String>> = reply.messages.into_iter().map(refusal_in).collect();
+                refused = match &refusals[..] {
+                    [Some(first), Some(second), None] => Some([first.clone(), second.clone()]),
+                    // They met no other ones, or their stream ended before their answers.
+                    _ => None,
+                };
+                refused.is_some()
+            });
+            for refusal in refused.expect("they were refused") {
+                assert!(refusal.contains(text), "{refusal}");
+            }
+            drop(peers);
+            let page = || Peer::connect(server.metrics).get("/metrics").text();
+            let idle = "nv_inference_pending_request_count{model=\"slow\",version=\"1\"} 0\n";
+            server.wait_until("nothing waits", || page().contains(idle));
+        }
+        server.stop();
+    });
+}
+
 /// One connection opens streams without end, each with one small request; another client is served beside it.
 #[test]
 fn streams_without_end_leave_turns_to_others() {

@@ -23,7 +23,9 @@ use crate::api::routes::Category;
 use crate::api::steps::LONG_STEPS_AT_ONCE;
 use crate::api::watch::Arrival;
 use crate::repository::Choice;
-use nereid_protocol::grpc::{Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline, Unpacked};
+use nereid_protocol::grpc::{
+    Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline, Unpacked, unpack_short,
+};
 use nereid_protocol::http2::Headers;
 use nereid_protocol::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Token};
 use nereid_request::Status;
@@ -100,11 +102,19 @@ impl GrpcInfer {
         management: &mut Management,
         call: CallKey,
         plan: &GrpcPlan,
-        message: Message,
+        mut message: Message,
         arrived: Arrived<RequestKey>,
         replies: &mut Replies,
     ) -> Option<Token> {
         let arrival = arrived.since_ns.map(Arrival::since);
+        // A probe takes no place among the calls that wait.
+        if let Message::Compressed(encoding, packed, limits) = &message
+            && plan.mode == Mode::Collect
+            && context.packing_budget.take_step()
+            && let Some(plain) = unpack_short(*encoding, packed, limits, &context.pool)
+        {
+            message = Message::Collected(plain);
+        }
         let Message::Compressed(encoding, packed, limits) = message else {
             let call = UnaryCall { call, plan, noted: arrived.noted, arrival, deadline_ns: arrived.deadline_ns };
             return GrpcInfer::answer_unary(context, management, None, call, message, replies);
@@ -297,7 +307,7 @@ impl GrpcInfer {
             return Recurring::Unknown(None);
         }
         let mut form = Rc::clone(&prototype.form);
-        if let Some(deadline_ns) = deadline_ns.filter(|_| !plan.streaming) {
+        if let Some(deadline_ns) = deadline_ns {
             request.queueing.answer_by_ns = deadline_ns;
         }
         if let Some(stream) = token.filter(|_| plan.streaming) {

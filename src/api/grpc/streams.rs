@@ -76,6 +76,7 @@ impl Streams {
             let status = Status::refused(RefusalReason::StreamCalls, text);
             return self.end(context, token, error::grpc_status(status), replies);
         }
+        stream.answer_by_ns = arrived.deadline_ns.unwrap_or(0);
         let arrival = arrived.since_ns.map(Arrival::since);
         match message {
             Message::Infer(request) if stream.inbox.is_empty() && !stream.is_held => {
@@ -159,8 +160,8 @@ impl Streams {
                 replies,
             );
         }
-        let found = context.calls.stream(token).map(|stream| Arc::clone(&stream.plan));
-        let Some(plan) = found else { return };
+        let found = context.calls.stream(token).map(|stream| (Arc::clone(&stream.plan), stream.answer_by_ns));
+        let Some((plan, answer_by_ns)) = found else { return };
         let (name, version) = (message.model_name().as_bytes(), message.model_version().as_bytes());
         let Choice { mut model, route } = match context.find(name, version, &|name| kept_field(&plan.routing, name)) {
             Ok(choice) => choice,
@@ -192,6 +193,7 @@ impl Streams {
                     form.watch = context.watches.of_grpc(&model.name, &plan, arrival);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
+                request.queueing.answer_by_ns = answer_by_ns;
                 let form = context.plan_cache.share(form);
                 context.calls.submit(key, ReplyTo::Stream(token), model, request, form)
             }

@@ -11,7 +11,7 @@ const PACKED_BLOCK_BYTES: usize = 256 * 1024;
 
 /// The first message of a call that is no inference, if it is not longer than this, is taken also when the memory for
 /// requests is used up: health checks and the readiness of a model. The bound of such calls bounds how much that is.
-const ALWAYS_TAKEN_BYTES: usize = 512;
+pub(super) const ALWAYS_TAKEN_BYTES: usize = 512;
 
 /// What becomes of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

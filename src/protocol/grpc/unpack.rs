@@ -5,9 +5,39 @@
 
 use std::collections::VecDeque;
 
+use super::reader::ALWAYS_TAKEN_BYTES;
 use super::{Encoding, InferScanner, Limits, MESSAGE_BYTES_MAX, Message, Mode, ReadError};
-use crate::compression::{Framing, InflateError, Joiner, STEP_BYTES, Step, UnpackError, Unpacker};
+use crate::compression::{Framing, InflateError, Inflater, Joiner, STEP_BYTES, Step, UnpackError, Unpacker};
 use nereid_memory::{Pool, Slice};
+
+/// Unpacks a message that is no inference and short, packed and unpacked, in one go, and also when the memory for
+/// requests is used up: probes of clients that pack everything. `None` for others, and for those that are wrong: a
+/// [`MessageUnpacker`] unpacks them, or says what is wrong.
+pub fn unpack_short(encoding: Encoding, packed: &[Slice], limits: &Limits, pool: &Pool) -> Option<Slice> {
+    let format = encoding.format()?;
+    let [piece] = packed else { return None };
+    if piece.len() > ALWAYS_TAKEN_BYTES {
+        return None;
+    }
+    let mut plain = [0; ALWAYS_TAKEN_BYTES];
+    let bytes_max = limits.message_bytes_max.min(ALWAYS_TAKEN_BYTES);
+    let mut inflater = Inflater::new(Framing::Only(format), bytes_max);
+    let (mut taken, mut filled) = (0, 0);
+    loop {
+        let progress = inflater.read(piece.get(taken..)?, plain.get_mut(filled..)?).ok()?;
+        (taken, filled) = (taken + progress.taken, filled + progress.written);
+        if progress.ended && taken == piece.len() {
+            break;
+        }
+        if progress.taken == 0 && progress.written == 0 {
+            return None;
+        }
+    }
+    // It is charged like what came.
+    let mut block = piece.pool().as_ref().unwrap_or(pool).get_anyway(filled);
+    block.copy_from_slice(plain.get(..filled)?);
+    Some(block.freeze())
+}
 
 /// One message on its way.
 pub struct MessageUnpacker {
@@ -20,6 +50,8 @@ pub struct MessageUnpacker {
 enum Stage {
     /// Kept as it came.
     Plain(Vec<Slice>),
+    /// No inference, and maybe short.
+    Packed(Vec<Slice>),
     Unpacking(Unpacker),
     Joining(Joiner),
     Scanning {
@@ -44,10 +76,11 @@ impl MessageUnpacker {
         if encoding == Encoding::Identity {
             return MessageUnpacker { mode, encoding, limits, stage: Stage::Plain(packed) };
         }
-        let framing = encoding.format().map_or(Framing::Any, Framing::Only);
-        let bytes_max = limits.message_bytes_max.min(MESSAGE_BYTES_MAX);
-        let unpacker = Unpacker::new(packed, framing, bytes_max, 0);
-        MessageUnpacker { mode, encoding, limits, stage: Stage::Unpacking(unpacker) }
+        let stage = match mode {
+            Mode::Collect => Stage::Packed(packed),
+            Mode::Infer | Mode::Kept => Stage::Unpacking(unpacker(encoding, &limits, packed)),
+        };
+        MessageUnpacker { mode, encoding, limits, stage }
     }
 
     /// Does a bounded amount of work. After an error, or the message, nothing follows.
@@ -62,6 +95,10 @@ impl MessageUnpacker {
                 Step::Done => self.unpacked(unpacker.finish(), pool)?,
             },
             Stage::Plain(pieces) => self.unpacked(pieces, pool)?,
+            Stage::Packed(packed) => match unpack_short(self.encoding, &packed, &self.limits, pool) {
+                Some(message) => return Ok(Unpacked::Message(Message::Collected(message))),
+                None => Stage::Unpacking(unpacker(self.encoding, &self.limits, packed)),
+            },
             Stage::Joining(mut joiner) => {
                 if joiner.step() {
                     return Ok(Unpacked::Message(Message::Collected(joiner.finish())));
@@ -102,6 +139,11 @@ impl MessageUnpacker {
             UnpackError::Exhausted(exhausted) => ReadError::UnpackedExhausted(exhausted),
         }
     }
+}
+
+fn unpacker(encoding: Encoding, limits: &Limits, packed: Vec<Slice>) -> Unpacker {
+    let framing = encoding.format().map_or(Framing::Any, Framing::Only);
+    Unpacker::new(packed, framing, limits.message_bytes_max.min(MESSAGE_BYTES_MAX), 0)
 }
 
 /// Where the tensors of a message that was small on its way have no room, that is the message's fault.
@@ -241,6 +283,51 @@ mod tests {
                 assert!(matches!(message, Message::Collected(slice) if *slice == *plain));
             }
         }
+    }
+
+    /// Beside that memory, they are charged to the connection like what came.
+    #[test]
+    fn short_messages_that_are_no_inference_are_unpacked_when_the_memory_is_used_up() {
+        let pool = Pool::new(1 << 20);
+        let all = pool.get(1 << 20).unwrap();
+        let charged = |encoding, plain: &[u8]| -> Vec<Slice> {
+            let charge = |piece: &Slice| {
+                let mut block = pool.get_anyway(piece.len());
+                block.copy_from_slice(piece);
+                block.freeze()
+            };
+            packed(encoding, plain).iter().map(charge).collect()
+        };
+        // Too varied to become much shorter, so that both bounds matter.
+        let varied = |len: usize| -> Vec<u8> { (0..len).map(|at| (at * at / 7) as u8).collect() };
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            for plain in [Vec::new(), varied(1), varied(100), vec![0; ALWAYS_TAKEN_BYTES]] {
+                let message = unpack(Mode::Collect, encoding, Limits::default(), &pool, charged(encoding, &plain));
+                let Ok(Message::Collected(slice)) = message else { panic!("{}: {message:?}", plain.len()) };
+                assert_eq!(*slice, *plain);
+                assert!(plain.is_empty() || slice.pool().is_some_and(|own| own.is(&pool)));
+                // Not what belongs to a model.
+                let error = unpack(Mode::Infer, encoding, Limits::default(), &pool, charged(encoding, b"\x0a\x01m"));
+                assert!(matches!(error, Err(ReadError::UnpackedExhausted(_))), "{error:?}");
+            }
+            for long in [vec![0; ALWAYS_TAKEN_BYTES + 1], varied(4 * ALWAYS_TAKEN_BYTES)] {
+                let error = unpack(Mode::Collect, encoding, Limits::default(), &pool, charged(encoding, &long));
+                assert!(matches!(error, Err(ReadError::UnpackedExhausted(_))), "{}: {error:?}", long.len());
+            }
+        }
+        // What is wrong is reported as ever where there is memory, and the bound of the flag is kept.
+        drop(all);
+        let wrong = vec![Slice::from_static(b"no gzip")];
+        let error = unpack(Mode::Collect, Encoding::Gzip, Limits::default(), &pool, wrong).unwrap_err();
+        assert_eq!(error, ReadError::Packed("gzip"));
+        let whole = packed(Encoding::Gzip, b"probe");
+        let cut = vec![whole[0].window(0..whole[0].len() - 1)];
+        let error = unpack(Mode::Collect, Encoding::Gzip, Limits::default(), &pool, cut).unwrap_err();
+        assert_eq!(error, ReadError::Packed("gzip"));
+        let limits = Limits { message_bytes_max: 4, ..Limits::default() };
+        let error = unpack(Mode::Collect, Encoding::Gzip, limits, &pool, whole).unwrap_err();
+        assert_eq!(error, ReadError::UnpackedTooLarge { bytes_max: 4 });
+        assert_eq!(pool.bytes_in_use(), 0);
     }
 
     #[test]

@@ -156,4 +156,30 @@ mod tests {
         table.insert(b"", b"", true);
         assert_eq!(table.get(0), None);
     }
+
+    /// Eviction ends, and an entry is too large, beyond the size of the table and not at it (sections 4.2 to 4.4).
+    #[test]
+    fn entries_fill_the_table_to_its_last_byte() {
+        let value = [b'v'; 64 - ENTRY_OVERHEAD - 1];
+        let mut table = Table::new(64);
+        table.insert(b"n", &value, true);
+        assert_eq!((table.size(), table.get(0)), (64, Some((&b"n"[..], &value[..], true))), "as large as the table");
+        table.insert(b"o", &value, false);
+        assert_eq!(table.get(0), Some((&b"o"[..], &value[..], false)));
+        assert_eq!((table.size(), table.get(1)), (64, None), "in the place of the one before");
+        let larger = [b'v'; 64 - ENTRY_OVERHEAD];
+        table.insert(b"n", &larger, true);
+        assert_eq!((table.size(), table.get(0)), (0, None), "one byte more, and the table is empty");
+        // Two halves fit; an entry of a byte more leaves room for neither.
+        table.insert(b"", b"", true);
+        table.insert(b"", b"", true);
+        assert_eq!(table.size(), 64);
+        assert!(table.get(1).is_some());
+        table.insert(b"x", b"", true);
+        assert_eq!((table.size(), table.get(1)), (33, None), "33 and 32 are more than 64");
+        table.resize(33);
+        assert!(table.get(0).is_some(), "as large as the new size");
+        table.resize(32);
+        assert_eq!((table.size(), table.get(0)), (0, None));
+    }
 }

@@ -32,6 +32,8 @@ pub(super) struct InstanceSlots {
     pub is_at_gate: bool,
     /// `preserve_ordering`.
     pub order: Arc<Order>,
+    /// Since when its worker executes; only where executions are measured.
+    pub busy_since_ns: Option<u64>,
 }
 
 /// A slot whose next request may be executed.

@@ -40,6 +40,7 @@ impl Tables {
             wake_count: None,
             is_at_gate: false,
             order: Arc::default(),
+            busy_since_ns: None,
         };
         match self.instances.get_mut(number) {
             Some(place) => *place = Some(instance),

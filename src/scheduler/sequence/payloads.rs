@@ -42,6 +42,7 @@ impl PayloadSource for SequenceBatcher {
                 WorkerStep::Cut(count) => {
                     let payload = self.cut(worker, count, now_ns);
                     if !payload.is_empty() {
+                        self.begin_busy(worker, now_ns);
                         return Next::Execute(payload);
                     }
                     // All requests were cancelled meanwhile.
@@ -87,6 +88,9 @@ impl SequenceBatcher {
         self.with_tables(|tables, effects| {
             let Some(instance) = tables.instance(worker) else { return WorkerStep::Leave };
             instance.wake_count = None;
+            if let (Some(times), Some(since_ns)) = (&self.times, instance.busy_since_ns.take()) {
+                times.executions.measured(now_ns.saturating_sub(since_ns));
+            }
             tables.reap(worker, now_ns, REAPED_AT_ONCE, effects);
             let (is_held, may_leave) = (tables.hold.is_some(), tables.may_leave(worker));
             let decision = match tables.look(worker) {
@@ -121,6 +125,15 @@ impl SequenceBatcher {
         match &self.batching {
             Batching::Direct(_) => self.cut_direct(worker, now_ns),
             Batching::Oldest(rules) => self.cut_oldest(worker, count, rules.preserves_order, now_ns),
+        }
+    }
+
+    /// A worker executes from now on, where that is measured.
+    fn begin_busy(&self, worker: usize, now_ns: u64) {
+        if self.times.is_some()
+            && let Some(instance) = self.tables().instance(worker)
+        {
+            instance.busy_since_ns = Some(now_ns);
         }
     }
 

@@ -100,6 +100,8 @@ pub(super) struct Effects {
     pub refused: Vec<(Queued, EndCause)>,
     pub instances: Vec<InstanceSlots>,
     pub wakers: SmallVec<[Waker; 1]>,
+    /// For how long the sequences that ended had their slots.
+    pub tenures_ns: SmallVec<[u64; 1]>,
 }
 
 /// Why the queued requests of a sequence end with it.
@@ -326,7 +328,7 @@ impl Tables {
         self.unmap(key);
         let Some(sequence) = self.sequences.remove(key) else { return };
         let waiting = sequence.queue.len();
-        let place = sequence.place;
+        let (place, placed_ns) = (sequence.place, sequence.placed_ns);
         effects.ended.push((sequence, why));
         match place {
             SequenceLocation::Backlog(order) => {
@@ -335,6 +337,7 @@ impl Tables {
             }
             SequenceLocation::Slot { instance, slot } => {
                 self.in_slots = self.in_slots.saturating_sub(waiting);
+                effects.tenures_ns.push(now_ns.saturating_sub(placed_ns));
                 self.vacate(instance, slot, now_ns, effects);
             }
         }

@@ -717,3 +717,142 @@ fn resources_are_requested_when_there_is_something_to_execute() {
     assert!(matches!(world.poll(0), Next::Sleep { .. }));
     assert_eq!(log(), ["out"], "nothing more to execute");
 }
+
+/// A batcher with `--deadline-admission`, of which executions take 16 ms, 17 with the allowance of an estimate.
+/// Sequence 1 has a slot.
+fn measured(text: &str) -> World {
+    let services = Services { deadline_admission: true, ..Services::default() };
+    let world = World::with(1, text, StartDelay { requests: 0, backlog: 0 }, &services);
+    world.send(1, 1, START);
+    assert_eq!(world.run(0), "1");
+    world.pass(16);
+    assert!(matches!(world.poll(0), Next::Sleep { .. }));
+    world
+}
+
+impl World {
+    /// Hands in a request that may wait for so long; false: it is refused because it would be late.
+    fn accepts(&self, key: u64, id: u64, flags: u32, timeout_us: u64) -> bool {
+        self.is_in_time(self.try_send(key, id, flags, |request| request.queueing.timeout_us = timeout_us))
+    }
+
+    fn is_in_time(&self, outcome: Result<Accepted, Status>) -> bool {
+        match outcome {
+            Ok(accepted) => {
+                accepted.wake_up.now();
+                true
+            }
+            Err(status) => {
+                assert_eq!(status.refusal, Some(RefusalReason::Deadline), "{status}");
+                false
+            }
+        }
+    }
+
+    fn refused(&self) -> u64 {
+        self.batcher.statistics.snapshot().refused.iter().sum()
+    }
+}
+
+#[test]
+fn late_requests_of_sequences_with_rows_of_their_own_are_refused() {
+    let world = measured("max_batch_size: 2 sequence_batching { }");
+    assert!(world.accepts(2, 1, 0, 1), "nothing waits");
+    // Behind the execution that may run, and the one of the request in front.
+    assert!(!world.accepts(90, 1, 0, 33_999));
+    let answered_by = |id: u64, flags, ms: u64| {
+        let by_ns = NOW_NS.get() + ms * MS;
+        world.is_in_time(world.try_send(91, id, flags, |request| request.queueing.answer_by_ns = by_ns))
+    };
+    assert!(!answered_by(1, 0, 50));
+    assert!(world.accepts(3, 1, 0, 34_000));
+    // Another sequence has a row of its own in the next batch. One that is refused has not begun.
+    assert!(!world.accepts(92, 2, START, 16_999));
+    assert!(!answered_by(2, START, 33));
+    assert_eq!(world.refusal(2, 0), unknown("2"));
+    assert!(world.accepts(4, 2, START, 17_000));
+    assert!(!world.accepts(93, 2, START, 1), "another start is one more request of its sequence");
+    assert!(world.accepts(5, 1, END, 1), "its execution frees the slot");
+    assert_eq!((world.refused(), world.counts()), (5, (4, 0)));
+    assert_eq!([world.run(0), world.run(0), world.run(0)], ["2 4", "3", "5"], "without those that were refused");
+    world.send(6, 2, END);
+    assert_eq!(world.run(0), "- 6", "the sequence lives");
+    assert_eq!(world.answers.keys().len(), 6);
+    // Without the flag nothing is refused.
+    let plain = World::new(1, "sequence_batching { }");
+    plain.send(1, 1, START);
+    plain.run(0);
+    plain.pass(16);
+    assert!((2..5).all(|key| plain.accepts(key, 1, 0, 1)));
+}
+
+#[test]
+fn late_requests_of_the_oldest_strategy_are_refused() {
+    let world = measured("max_batch_size: 2 sequence_batching { oldest { max_candidate_sequences: 4 } }");
+    for (key, id, flags) in [(2, 1, 0), (3, 2, START), (4, 3, START)] {
+        assert!(world.accepts(key, id, flags, 1_000_000));
+    }
+    // Behind a batch of two and the execution that may run.
+    assert!(!world.accepts(90, 4, START, 33_999));
+    // Behind that, with the request in front of it, and once more behind the others for itself.
+    assert!(!world.accepts(91, 1, 0, 67_999));
+    assert!(world.accepts(5, 1, 0, 68_000));
+    assert!(world.accepts(6, 4, START, 34_000));
+    assert_eq!([world.run(0), world.run(0), world.run(0)], ["2 3", "4 6", "5"]);
+    assert_eq!((world.refused(), world.counts()), (2, (0, 0)));
+}
+
+#[test]
+fn late_sequences_do_not_enter_the_backlog() {
+    let world = measured("sequence_batching { }");
+    world.pass(64);
+    world.send(2, 1, END);
+    assert_eq!(world.run(0), "2");
+    world.pass(16);
+    assert!(matches!(world.poll(0), Next::Sleep { .. }));
+    // A sequence has its slot for 80 ms, 85 with the allowance.
+    assert!(world.accepts(3, 2, START, 1));
+    assert!(world.accepts(4, 3, START, 1), "none waits for the slot");
+    assert!(world.accepts(5, 3, 0, 1), "the time-out of the backlog applies to what follows");
+    assert!(!world.accepts(90, 4, START, 169_999));
+    let answered_by = |us: u64| {
+        let by_ns = NOW_NS.get() + us * 1_000;
+        world.is_in_time(world.try_send(6, 4, START, |request| request.queueing.answer_by_ns = by_ns))
+    };
+    assert!(!answered_by(186_999));
+    assert!(answered_by(187_000));
+    assert!(!world.accepts(91, 5, START, 254_999), "one more waits");
+    // An idle sequence is found to be over before a new one would have to wait.
+    world.run(0);
+    world.pass(1_000);
+    assert!(world.accepts(7, 5, START, 170_000));
+    assert_eq!(world.refused(), 3);
+}
+
+#[test]
+fn a_refused_request_keeps_its_sequence_alive() {
+    let world = measured("sequence_batching { max_sequence_idle_microseconds: 100000 }");
+    world.send(2, 1, 0);
+    world.pass(99);
+    assert!(!world.accepts(90, 1, 0, 1));
+    world.pass(99);
+    world.send(3, 1, 0);
+    assert_eq!([world.run(0), world.run(0)], ["2", "3"]);
+}
+
+/// The models of the other steps may have executed theirs, so a client could not repeat it.
+#[test]
+fn a_step_of_an_ensemble_is_not_refused_in_the_middle_of_its_sequence() {
+    let world = measured("max_batch_size: 2 sequence_batching { }");
+    world.send(2, 1, 0);
+    let step = |key, id: u64, flags| {
+        world.is_in_time(world.try_send(key, id, flags, |request| {
+            request.queueing.timeout_us = 1;
+            request.links.times = Some(Arc::default());
+        }))
+    };
+    assert!(step(3, 1, 0));
+    assert!(!step(90, 1, START), "a start can be repeated");
+    assert!(!step(91, 2, START));
+    assert_eq!([world.run(0), world.run(0)], ["2", "3"]);
+}

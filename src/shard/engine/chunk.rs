@@ -4,8 +4,8 @@
 //! a ring that is shared with the kernel, which takes them from there by itself (`IORING_REGISTER_PBUF_RING`,
 //! io_uring_register(2)); for epoll they lie on a stack.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ pub struct ReceiveChunks(Rc<Chunks>);
 #[cfg(any(test, feature = "testing"))]
 impl ReceiveChunks {
     pub fn new(count: usize) -> ReceiveChunks {
-        ReceiveChunks(Chunks::on_stack(count))
+        ReceiveChunks(Chunks::on_stack(count).expect("a test has memory"))
     }
 
     /// A chunk that `fill` has written so many bytes to; `None` while all are lent.
@@ -67,21 +67,21 @@ impl Chunks {
         count.clamp(1, MOST_CHUNKS).next_power_of_two()
     }
 
-    /// Chunks whose free ones lie on a stack.
-    pub(super) fn on_stack(count: usize) -> Rc<Chunks> {
+    /// Chunks whose free ones lie on a stack. An error where the system has no memory for them.
+    pub(super) fn on_stack(count: usize) -> io::Result<Rc<Chunks>> {
         let count = Chunks::clamp(count);
         let free = FreeChunks::Stack(RefCell::new((0..count).rev().map(|index| index as u16).collect()));
-        Rc::new(Chunks { memory: Region::zeroed(count * CHUNK_BYTES), count, out: Cell::new(0), free })
+        Ok(Rc::new(Chunks { memory: Region::zeroed(count * CHUNK_BYTES)?, count, out: Cell::new(0), free }))
     }
 
     /// Chunks whose free ones lie in a ring for the kernel. The ring has [`Chunks::count`] entries.
-    pub(super) fn in_ring(count: usize) -> Rc<Chunks> {
+    pub(super) fn in_ring(count: usize) -> io::Result<Rc<Chunks>> {
         let count = Chunks::clamp(count);
-        let ring = Region::zeroed(count * size_of::<BufRingEntry>());
+        let ring = Region::zeroed(count * size_of::<BufRingEntry>())?;
         let free = FreeChunks::Kernel { ring, tail: Cell::new(0) };
-        let chunks = Chunks { memory: Region::zeroed(count * CHUNK_BYTES), count, out: Cell::new(0), free };
+        let chunks = Chunks { memory: Region::zeroed(count * CHUNK_BYTES)?, count, out: Cell::new(0), free };
         (0..count).for_each(|index| chunks.put_back(index as u16));
-        Rc::new(chunks)
+        Ok(Rc::new(chunks))
     }
 
     pub(super) fn count(&self) -> usize {
@@ -186,13 +186,16 @@ struct Region {
 }
 
 impl Region {
-    fn zeroed(bytes: usize) -> Region {
+    fn zeroed(bytes: usize) -> io::Result<Region> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let start = sys::map_private(bytes);
-        let Some(start) = start else {
-            handle_alloc_error(Layout::from_size_align(bytes, PAGE).expect("bounded by MOST_CHUNKS"));
-        };
-        Region { start, bytes }
+        let start = sys::map_private(bytes).ok_or_else(|| {
+            let text = format!(
+                "the system gives no {bytes} bytes for the buffers that an I/O thread receives into: raise the limit \
+                 on the memory or the addresses of the process (ulimit -v), or start fewer I/O threads (--io-cores)"
+            );
+            io::Error::new(io::ErrorKind::OutOfMemory, text)
+        })?;
+        Ok(Region { start, bytes })
     }
 }
 
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn chunks_are_lent_and_come_back() {
-        let chunks = Chunks::on_stack(2);
+        let chunks = Chunks::on_stack(2).unwrap();
         let lend = |byte: u8| {
             chunks.fill(|bytes| {
                 bytes[..3].fill(byte);
@@ -230,7 +233,7 @@ mod tests {
     /// Pages of the chunks count as memory when something was received into them, not before.
     #[test]
     fn untouched_chunks_take_no_memory() {
-        let chunks = Chunks::on_stack(64);
+        let chunks = Chunks::on_stack(64).unwrap();
         assert_eq!(chunks.memory.start.as_ptr() as usize % PAGE, 0);
         assert_eq!(sys::resident_pages(chunks.memory.start, chunks.memory.bytes).unwrap(), 0);
         let chunk = chunks.fill(|bytes| {
@@ -244,8 +247,16 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_the_system_does_not_give_is_an_error() {
+        // More than a process has addresses.
+        let error = Region::zeroed(1 << 50).map(|region| region.bytes).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("no 1125899906842624 bytes"), "{error}");
+    }
+
+    #[test]
     fn a_chunk_outlives_its_engine() {
-        let chunks = Chunks::on_stack(1);
+        let chunks = Chunks::on_stack(1).unwrap();
         let chunk = chunks.fill(|bytes| Ok::<_, ()>(bytes.len())).unwrap().unwrap();
         drop(chunks);
         assert_eq!(chunk.len(), CHUNK_BYTES);
@@ -253,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_ring_names_every_chunk_once() {
-        let chunks = Chunks::in_ring(3);
+        let chunks = Chunks::in_ring(3).unwrap();
         assert_eq!(chunks.count(), 4);
         let base = chunks.ring_address().unwrap() as *const BufRingEntry;
         let mut named: Vec<u16> = (0..4)

@@ -79,7 +79,7 @@ impl Epoll {
             waker,
             clock,
             limits,
-            chunks: Chunks::on_stack(limits.chunks),
+            chunks: Chunks::on_stack(limits.chunks)?,
             connections: Vec::new(),
             listeners: Vec::new(),
             runnable: VecDeque::new(),

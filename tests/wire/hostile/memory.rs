@@ -15,7 +15,7 @@ use nereid_test_support::grpc::{Grpc, SERVICE, code, frame_bytes};
 use nereid_test_support::http::{Peer, infer_with_tail, request};
 use nereid_test_support::http2::{RawPeer, frame, kind};
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::{Server, binary};
+use nereid_test_support::server::{Server, binary, run_to_end_under};
 use nereid_test_support::variant::{Variant, each, usual};
 
 const MIB: usize = 1 << 20;
@@ -23,11 +23,16 @@ const INFER: &str = "/v2/models/plain/infer";
 /// What the kernel lets the process have: `memory allocation failed` is the end of one that asks for more.
 const ADDRESSES_KIB: usize = 3_000_000;
 
+/// The words before the flags of a server that may have so many addresses.
+fn limited_to(kib: usize) -> [String; 4] {
+    let limited = format!("ulimit -c 0; ulimit -v {kib}; exec \"$0\" \"$@\"");
+    ["sh".to_owned(), "-c".to_owned(), limited, binary().to_string_lossy().into_owned()]
+}
+
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
-    let limited = format!("ulimit -v {ADDRESSES_KIB}; exec \"$0\" \"$@\"");
-    let words = ["sh".to_owned(), "-c".to_owned(), limited, binary().to_string_lossy().into_owned()];
+    let words = limited_to(ADDRESSES_KIB);
     let flags: Vec<&str> = flags.iter().copied().chain(["--log-info=false"]).collect();
     let server = Server::start_under(&words, variant, repository.path(), &flags, "/v2/health/ready");
     (repository, server)
@@ -382,4 +387,48 @@ fn a_server_that_is_full_of_requests_answers_probes() {
     }
     assert_healthy(&server);
     server.stop();
+}
+
+/// A limit on addresses bounds what the allocator reserves, so that the server starts and serves within it.
+#[test]
+fn a_small_limit_on_addresses_is_enough_to_start() {
+    each(&variant::ALL, |variant| {
+        for kib in [300_000, 400_000, 500_000] {
+            let repository = Repository::new();
+            repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+            let flags = ["--log-info=false"];
+            let server = Server::start_under(&limited_to(kib), variant, repository.path(), &flags, "/v2/health/ready");
+            let answer = Peer::connect(server.http).send(&upload(&vec![7; MIB])).answer();
+            assert_eq!(answer.status, 200, "{kib} KiB: {}", answer.text());
+            assert_healthy(&server);
+            server.stop();
+        }
+    });
+}
+
+/// What a flag promises and the limit does not leave is an error of the start, which names both and what to do.
+#[test]
+fn a_limit_on_addresses_below_the_memory_of_requests_is_named() {
+    let repository = Repository::new();
+    let path = repository.path().to_string_lossy().into_owned();
+    for kib in [300_000_usize, 1_000_000] {
+        let bytes = (kib * 1024).to_string();
+        let flags = [
+            "serve",
+            &format!("--model-repository={path}"),
+            "--http-port=0",
+            "--grpc-port=0",
+            "--metrics-port=0",
+            &format!("--request-memory-byte-size={bytes}"),
+        ];
+        let (status, out, err) = run_to_end_under(&limited_to(kib), &flags);
+        assert_eq!(status.code(), Some(1), "{status}: {out}{err}");
+        let limit = format!("the limit RLIMIT_AS (ulimit -v) of the process is {bytes} bytes");
+        let budget = format!("and {bytes} for requests (--request-memory-byte-size)");
+        let step = "next step: raise the limit (`ulimit -v unlimited`, `LimitAS=infinity`), or start with a smaller \
+                    --request-memory-byte-size";
+        for part in [limit.as_str(), &budget, step] {
+            assert!(err.contains(part), "{part}: {out}{err}");
+        }
+    }
 }

@@ -1,10 +1,13 @@
 //! Probes are answered, and truthfully, while the server can do nothing else: at the bound of connections, and while
 //! no instance of any model goes on. Each probe comes on a connection of its own.
 
+use std::io::Write;
 use std::net::TcpStream;
 
-use nereid_test_support::grpc::{Grpc, code, decode, frame};
-use nereid_test_support::http::{Peer, infer_with_tail};
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
+use nereid_test_support::grpc::{Grpc, SERVICE, code, decode, frame, frame_bytes};
+use nereid_test_support::http::{Peer, infer_with_tail, request};
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::{self, Variant, each};
@@ -42,6 +45,43 @@ fn probe(server: &Server) -> Health {
     assert_eq!((live.live, ready.ready, check.status == 1), (health.is_live, health.is_ready, health.is_ready));
     let page = Peer::connect(server.metrics).get("/metrics");
     assert!(page.status == 200 && page.text().contains("nereid_pool_bytes_in_use "), "{}", page.text());
+    health
+}
+
+/// A packed message, for a call with this `grpc-encoding`.
+fn packed(encoding: &str, plain: &[u8]) -> bytes::Bytes {
+    let bytes = match encoding {
+        "gzip" => {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(plain).and_then(|()| encoder.finish())
+        }
+        _ => {
+            let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(plain).and_then(|()| encoder.finish())
+        }
+    };
+    frame_bytes(1, &bytes.expect("a vector takes everything"))
+}
+
+/// The same probes from clients that accept packed answers over HTTP, and pack everything over gRPC.
+fn probe_packed(server: &Server) -> Health {
+    let accept = [("Accept-Encoding", "gzip, deflate")];
+    let get = |path: &str| Peer::connect(server.http).send(&request("GET", path, &accept, b"")).answer().status;
+    let health = Health { is_live: get("/v2/health/live") == 200, is_ready: get("/v2/health/ready") == 200 };
+    for encoding in ["gzip", "deflate"] {
+        let headers = [("grpc-encoding", encoding), ("grpc-accept-encoding", "gzip, deflate, identity")];
+        let call = |path: &str| {
+            let reply = Grpc::connect(server.grpc).exchange(path, &headers, &[packed(encoding, b"")]);
+            assert_eq!(reply.status.code, code::OK, "{path} {encoding}: {:?}", reply.status);
+            reply.messages.into_iter().next().expect("a message")
+        };
+        let live: ServerLiveResponse = decode(&call(&format!("{SERVICE}ServerLive")));
+        let ready: ServerReadyResponse = decode(&call(&format!("{SERVICE}ServerReady")));
+        let check: HealthCheckResponse = decode(&call("/grpc.health.v1.Health/Check"));
+        assert_eq!((live.live, ready.ready, check.status == 1), (health.is_live, health.is_ready, health.is_ready));
+    }
+    let page = Peer::connect(server.metrics).send(&request("GET", "/metrics", &accept, b"")).answer();
+    assert_eq!(page.status, 200, "{}", page.text());
     health
 }
 
@@ -142,6 +182,7 @@ fn while_the_memory_of_requests_is_used_up() {
         assert!(used as usize > BUDGET / 10 * 9, "{used} bytes of {BUDGET}");
         for _ in 0..5 {
             assert_eq!(probe(&server), WELL);
+            assert_eq!(probe_packed(&server), WELL);
         }
         // It is not stopped: that would wait for the executions.
     });
@@ -167,6 +208,7 @@ fn while_all_instances_of_all_models_are_stuck() {
         }
         for _ in 0..3 {
             assert_eq!(probe(&server), Health { is_live: true, is_ready: false });
+            assert_eq!(probe_packed(&server), Health { is_live: true, is_ready: false });
         }
         // It is not stopped: that would wait for the executions.
     });

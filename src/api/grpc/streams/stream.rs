@@ -47,6 +47,8 @@ pub struct Stream {
     /// The last request that was read is prepared in steps: those behind it wait.
     pub is_held: bool,
     pub(super) in_flight_max: usize,
+    /// When its client stops waiting for what is still to come, in nanoseconds of the request clock; 0 is never.
+    pub(super) answer_by_ns: u64,
     /// The calls of its connection.
     ledger: Rc<CallLedger>,
 }
@@ -64,6 +66,7 @@ impl Stream {
         Stream {
             ledger,
             in_flight_max: in_flight_max(waiting_max),
+            answer_by_ns: 0,
             call,
             order: VecDeque::new(),
             watches: HashMap::new(),
@@ -149,6 +152,25 @@ impl Stream {
     pub(super) fn send_plain(&mut self, pool: &Pool, replies: &mut Replies) {
         for (message, credit) in self.outbox.take_plain(pool) {
             self.emit(message, credit, replies);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_has_a_part_of_the_requests_of_its_shard_within_bounds() {
+        for (waiting_max, of_stream) in [
+            (0, IN_FLIGHT_LEAST),
+            (IN_FLIGHT_LEAST * PART_OF_SHARD, IN_FLIGHT_LEAST),
+            (1_000, 125),
+            (IN_FLIGHT_MAX * PART_OF_SHARD + 7, IN_FLIGHT_MAX),
+            ((IN_FLIGHT_MAX - 1) * PART_OF_SHARD, IN_FLIGHT_MAX - 1),
+            (usize::MAX, IN_FLIGHT_MAX),
+        ] {
+            assert_eq!(in_flight_max(waiting_max), of_stream, "{waiting_max}");
         }
     }
 }

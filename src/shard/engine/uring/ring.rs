@@ -136,7 +136,7 @@ impl Ring {
         if !lacks.is_empty() {
             return Err(Unavailable::Lacks(lacks));
         }
-        let chunks = Chunks::in_ring(chunks);
+        let chunks = Chunks::in_ring(chunks)?;
         let address = chunks.ring_address().unwrap_or_default();
         // SAFETY: the ring of chunks has this many entries and lives as long as `ring`, with which it is dropped.
         unsafe { ring.submitter().register_buf_ring_with_flags(address, chunks.count() as u16, CHUNK_GROUP, 0) }

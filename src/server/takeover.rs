@@ -312,6 +312,7 @@ fn receive_offer(stream: &UnixStream) -> io::Result<(Offer, Vec<OwnedFd>)> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::mpsc::channel;
 
     use super::*;

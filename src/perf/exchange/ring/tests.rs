@@ -21,11 +21,12 @@ const ARENA: usize = 8192;
 /// Both ends of new rings, and the sockets between them.
 pub fn pair() -> ((ClientEnd, UnixStream), (Peer, UnixStream)) {
     let (mut mine, other) = UnixStream::pair().unwrap();
-    let end = ServerEnd::create(Sizes { ring_bytes: 64 << 10, arena_bytes: ARENA }, b"nereid-ipc/test").unwrap();
+    let sizes = Sizes { ring_bytes: 64 << 10, arena_bytes: ARENA };
+    let (end, object) = ServerEnd::create(sizes, b"nereid-ipc/test", Box::new(())).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let object = [end.object()];
-    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&object)));
+    let objects = [object.as_fd()];
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&objects)));
     let hello = end.hello();
     sendmsg(other.as_fd(), &[IoSlice::new(&hello.0)], &mut ancillary, SendFlags::empty()).unwrap();
     let client = ClientEnd::greet(&mut mine).unwrap();

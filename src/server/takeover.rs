@@ -383,7 +383,7 @@ mod tests {
         assert!(!folder.path().exists(), "the last one removes the file");
     }
 
-    /// A server examines io_uring before it asks for sockets, and the end of a ring interrupts waits of its thread.
+    /// As where the process is stopped and goes on while it waits.
     #[test]
     fn an_offer_that_comes_late_is_waited_for_through_interruptions() {
         if !nereid_test_support::variant::interrupt_next_wait() {

@@ -167,12 +167,12 @@ impl Peer {
     }
 
     fn read_more(&mut self) -> Result<(), String> {
-        let got = |peer: &Peer| String::from_utf8_lossy(&peer.received).into_owned();
-        match self.read_once() {
-            Ok(0) => Err(format!("the connection ended after {:?}", got(self))),
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("{error} after {:?}", got(self))),
-        }
+        let problem = match self.read_once() {
+            Ok(0) => "the connection ended".to_owned(),
+            Ok(_) => return Ok(()),
+            Err(error) => error.to_string(),
+        };
+        Err(format!("{problem} after {:?}", String::from_utf8_lossy(&self.received)))
     }
 
     /// Appends what comes next, and returns how many bytes it is; 0 at the end.

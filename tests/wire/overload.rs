@@ -487,7 +487,7 @@ fn late_steps_of_a_sequence_are_not_refused_behind_its_first_one() {
                 ends("input", "INPUT0"),
                 ends("output", "OUTPUT0")
             );
-            repository.model(name, &config).version(name, "1");
+            repository.model(name, &config);
         }
         let flags = ["--deadline-admission=on", "--io-cores=1", "--log-info=false"];
         let server = Server::start(variant, repository.path(), &flags);

@@ -20,8 +20,8 @@ const UNKNOWN_BYTES: u64 = 4 << 30;
 /// Of what a limit of the process leaves, threads that are started later and the allocator take so much, or half of it
 /// where that is less.
 const THREADS_BYTES: u64 = 512 << 20;
-/// Where addresses are limited, the rings and arenas of clients may take one part in so many of what is left for requests
-/// and models: they are shared memory, for which nothing is charged.
+/// Where addresses are limited, the rings and arenas of clients may take one part in so many of what is left for
+/// requests and models: they are shared memory, for which nothing is charged.
 const RINGS_PART: u64 = 4;
 /// The least that requests may hold by default, where a limit of the process leaves so much: with less the server would
 /// refuse everything.

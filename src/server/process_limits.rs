@@ -140,7 +140,8 @@ impl ProcessLimit {
         let start_bytes = needs.start_bytes(shards);
         let is_flag = request_bytes > 0;
         let request_bytes = if is_flag { request_bytes } else { needs.requests };
-        let fits = |start_bytes: u64, request_bytes: u64| self.left_bytes() >= start_bytes.saturating_add(request_bytes);
+        let fits =
+            |start_bytes: u64, request_bytes: u64| self.left_bytes() >= start_bytes.saturating_add(request_bytes);
         if fits(start_bytes, request_bytes) {
             return Ok(());
         }

@@ -34,6 +34,7 @@ impl Trial {
             cache_settings: Vec::new(),
             traces: TraceOptions::default(),
             metrics: Listen::default(),
+            ipc: Default::default(),
             ..options.clone()
         };
         let namespace = if options.model_namespacing { location } else { "" };

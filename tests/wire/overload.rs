@@ -471,9 +471,8 @@ fn late_steps_of_a_sequence_are_not_refused_behind_its_first_one() {
         // A slot for each sequence: none waits in the backlog.
         repository.identity_of("identity", "begun", 4, &pair, patient);
         repository.identity_of("identity", "slow", 1, &pair, delay);
-        let ends = |side: &str, name: &str| {
-            format!("{side} [ {{ name: \"{name}\" data_type: TYPE_INT32 dims: [ -1 ] }} ]\n")
-        };
+        let ends =
+            |side: &str, name: &str| format!("{side} [ {{ name: \"{name}\" data_type: TYPE_INT32 dims: [ -1 ] }} ]\n");
         let step = |model: &str, from: &str, to: &str| {
             format!(
                 "step {{ model_name: \"{model}\" model_version: -1 input_map {{ key: \"INPUT0\" value: \"{from}\" }} \

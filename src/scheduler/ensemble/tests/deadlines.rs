@@ -118,7 +118,8 @@ fn a_late_step_behind_others_is_not_refused_in_a_sequence() {
 #[test]
 fn a_late_first_step_is_refused_where_it_begins_a_sequence() {
     let steps = ["q I=X -> O=A", "p I=A -> O=Y"];
-    for (id, flags, is_in_time) in [(7, START, false), (7, START | END, false), (7, 0, true), (7, END, true), (0, 0, false)]
+    for (id, flags, is_in_time) in
+        [(7, START, false), (7, START | END, false), (7, 0, true), (7, END, true), (0, 0, false)]
     {
         assert_eq!(is_accepted(&steps, id, flags), is_in_time, "{id} {flags}");
     }

@@ -59,6 +59,7 @@ use nereid_request::Status;
 use nereid_shard::Host;
 use nereid_shard::listener::SocketFile;
 use options::{ModelControl, Options};
+pub use process_limits::bound_allocator;
 use shards::Shards;
 pub use shards::is_shard;
 use takeover::Takeover;
@@ -129,7 +130,6 @@ fn serve(
     flags: Vec<FlagValue>,
 ) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
-    process_limits::bound_allocator();
     let probe = shards::try_engine(options, Host::Glommio);
     // Loading may take minutes, so errors of the ports are found before. They do not answer until they listen.
     let mut tls = listeners::load_tls(options)?;

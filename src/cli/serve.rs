@@ -61,6 +61,8 @@ fn print_error(text: &str) {
 pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
     // Before the first thread: it removes variables of the environment.
     let inherited = InheritedSockets::of_service_manager();
+    // The same: the log has the first thread.
+    server::bound_allocator();
     let logger = match server::start_log(&line.options) {
         Ok(logger) => logger,
         Err(error) => {

@@ -124,6 +124,9 @@ pub struct Ingress {
     pub is_on_shard: bool,
     /// It is like one that has passed the checks of its model, and completed as they do.
     pub is_checked: bool,
+    /// It belongs to a sequence of which other models may have executed requests already: a step of an ensemble behind
+    /// the one that begins the sequence. It is not refused because it would be late.
+    pub continues_sequence: bool,
 }
 
 /// What a client requests of the scheduler's queue (contract/schedulers.md section 2).

@@ -75,9 +75,12 @@ impl ServiceTime {
 }
 
 impl Expected {
-    /// Refuses a request that would be answered, or started, too late. A model that answers once does so at the end; a
-    /// decoupled one may answer as soon as it starts.
+    /// Refuses a request that would be answered, or started, too late, unless it continues a sequence in an ensemble. A
+    /// model that answers once does so at the end; a decoupled one may answer as soon as it starts.
     pub fn check(&self, request: &Request, is_decoupled: bool, statistics: &ModelStatistics) -> Result<(), Status> {
+        if request.ingress.continues_sequence {
+            return Ok(());
+        }
         let queueing = &request.queueing;
         let left_ns = match queueing.answer_by_ns {
             0 => u64::MAX,

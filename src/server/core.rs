@@ -70,14 +70,18 @@ pub struct Guard {
 impl Core {
     /// Opens everything and loads the start-up models.
     pub fn start(options: &Options, libraries: &Libraries, guard: Guard) -> Result<Arc<Core>, Failure> {
-        let cores = cores()?;
-        let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
-        let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
-        process_limits::check(placement.shards.len(), options.request_memory_byte_size).map_err(Failure::Limit)?;
-        if let Some(why) = no_spin {
-            warn!("--spin-us has no effect: {why}");
+        let (cores, placement) = arrange(options)?;
+        let checked = process_limits::check(placement.shards.len(), options.request_memory_byte_size);
+        if let Some(tight) = checked.map_err(Failure::Limit)? {
+            warn!("{tight}: the server may end when memory is needed; next step: {}", tight.next_step());
         }
         Core::placed(options, libraries, guard, &cores, placement, Access::new())
+    }
+
+    /// The same for a process that serves nothing: it starts no I/O threads, and holds no requests.
+    pub fn start_trial(options: &Options, libraries: &Libraries) -> Result<Arc<Core>, Failure> {
+        let (cores, placement) = arrange(options)?;
+        Core::placed(options, libraries, Guard::default(), &cores, placement, Access::new())
     }
 
     /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
@@ -97,6 +101,7 @@ impl Core {
         access: Arc<Access>,
     ) -> Result<Arc<Core>, Failure> {
         options.check().map_err(Failure::Creating)?;
+        let options = &budget::within_addresses(options);
         let host_policies = Arc::new(host_policies(options).map_err(Failure::Start)?);
         if placement.spin_ns > 0 && !instance::all_within(&host_policies, &placement.workers) {
             info!("threads sleep at once when they wait: a host policy puts instances on cores of the network");
@@ -241,6 +246,17 @@ impl Core {
             warn!("not all recorded requests could be written before the end");
         }
     }
+}
+
+/// The cores of the process, and which threads are bound to them.
+fn arrange(options: &Options) -> Result<(Cores, Placement), Failure> {
+    let cores = cores()?;
+    let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
+    let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
+    if let Some(why) = no_spin {
+        warn!("--spin-us has no effect: {why}");
+    }
+    Ok((cores, placement))
 }
 
 fn cores() -> Result<Cores, Failure> {

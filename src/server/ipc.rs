@@ -15,6 +15,11 @@ fn sizes(options: &Options) -> Sizes {
     Sizes { ring_bytes: bytes(options.ipc.ring_bytes), arena_bytes: bytes(options.ipc.arena_bytes) }
 }
 
+/// Bytes of the memory of one client, all of it addresses of the server.
+pub fn bytes_of_each(options: &Options) -> u64 {
+    Layout::new(sizes(options), b"").map_or(0, |layout| layout.size as u64)
+}
+
 /// What clients get, on all shards together.
 pub fn settings(options: &Options, facts: &Facts, counts: &Arc<IpcCounts>) -> IpcSettings {
     let regions = Arc::clone(&facts.regions);
@@ -29,7 +34,7 @@ pub fn settings(options: &Options, facts: &Facts, counts: &Arc<IpcCounts>) -> Ip
 
 /// Its families. Servers without `--ipc-path` have none of them.
 pub fn metrics(metrics: &Registry, options: &Options, counts: &Arc<IpcCounts>) -> Vec<CallbackMetric> {
-    let of_each = Layout::new(sizes(options), b"").map_or(0, |layout| layout.size);
+    let of_each = bytes_of_each(options);
     let most = of_each as f64 * f64::from(options.ipc.clients_max);
     let (clients, bytes) = (Arc::clone(counts), Arc::clone(counts));
     let gauges = [

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Guard};
+use super::core::Core;
 use super::options::{Listen, ModelControl, Options};
 use super::{Failure, Libraries, drain};
 use crate::repository::{ModelId, UNLOADED, VersionState, store};
@@ -34,11 +34,12 @@ impl Trial {
             cache_settings: Vec::new(),
             traces: TraceOptions::default(),
             metrics: Listen::default(),
+            ipc: Default::default(),
             ..options.clone()
         };
         let namespace = if options.model_namespacing { location } else { "" };
         let id = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
-        let core = Core::start(&options, libraries, Guard::default())?;
+        let core = Core::start_trial(&options, libraries)?;
         if options.model_namespacing {
             // A start would load the model of every repository that has one of this name, also one that crashes.
             if let Err(status) = core.lifecycle.load_from(location, name) {

@@ -459,6 +459,66 @@ fn late_requests_of_sequences_are_refused_and_leave_their_sequence_as_it_was() {
     });
 }
 
+/// Steps of an ensemble continue a sequence although they are late: its first model has executed what a client would
+/// repeat. Without a sequence, the same step is refused.
+#[test]
+fn late_steps_of_a_sequence_are_not_refused_behind_its_first_one() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"100\" } }";
+        let pair = [Pair::new("INT32", "-1")];
+        let patient = "sequence_batching { max_sequence_idle_microseconds: 600000000 }";
+        // A slot for each sequence: none waits in the backlog.
+        repository.identity_of("identity", "begun", 4, &pair, patient);
+        repository.identity_of("identity", "slow", 1, &pair, delay);
+        let ends =
+            |side: &str, name: &str| format!("{side} [ {{ name: \"{name}\" data_type: TYPE_INT32 dims: [ -1 ] }} ]\n");
+        let step = |model: &str, from: &str, to: &str| {
+            format!(
+                "step {{ model_name: \"{model}\" model_version: -1 input_map {{ key: \"INPUT0\" value: \"{from}\" }} \
+                 output_map {{ key: \"OUTPUT0\" value: \"{to}\" }} }}\n"
+            )
+        };
+        for (name, first, second) in [("sequence", "begun", "slow"), ("plain", "slow", "slow")] {
+            let steps = [step(first, "INPUT0", "between"), step(second, "between", "OUTPUT0")].concat();
+            let config = format!(
+                "name: \"{name}\"\nplatform: \"ensemble\"\nmax_batch_size: 1\n{}{}ensemble_scheduling {{ {steps} }}\n",
+                ends("input", "INPUT0"),
+                ends("output", "OUTPUT0")
+            );
+            repository.model(name, &config);
+        }
+        let flags = ["--deadline-admission=on", "--io-cores=1", "--log-info=false"];
+        let server = Server::start(variant, repository.path(), &flags);
+        let send = |request: Vec<u8>| Peer::connect(server.http).send(&request).answer();
+        assert_eq!(send(of_sequence("sequence", 1, [true, true], 0)).status, 200);
+        let mut peers: Vec<Peer> = Vec::new();
+        let mut requests = 1;
+        // Each time after twelve requests were sent to the slow model, until one of no sequence finds that they wait.
+        for part in [[true, true], [true, false], [false, false], [false, true]] {
+            let id = if part == [true, true] { 9 } else { 2 };
+            server.wait_until("what is late waits behind others", || {
+                for _ in 0..12 {
+                    let mut peer = Peer::connect(server.http);
+                    peer.send(&post("slow", 0, 4));
+                    peers.push(peer);
+                }
+                send(of_sequence("plain", 0, [false, false], 1)).status == 503
+            });
+            let answer = send(of_sequence("sequence", id, part, 1));
+            assert_eq!(answer.status, 200, "{part:?}: {}", answer.text());
+            requests += 1;
+        }
+        for mut peer in peers {
+            assert_eq!(peer.answer().status, 200);
+        }
+        let page = Peer::connect(server.metrics).get("/metrics").text();
+        let executed = format!("nv_inference_count{{model=\"begun\",version=\"1\"}} {requests}\n");
+        assert!(page.contains(&executed), "{page}");
+        server.stop();
+    });
+}
+
 /// The deadline of a stream bounds all answers of it, and the parameter that of one: what would be late is refused in
 /// its place, and the stream goes on.
 #[test]

@@ -95,6 +95,8 @@ struct RunState {
     queued: VecDeque<(usize, Vec<Option<Value>>)>,
     /// Number of the next request to a step.
     next_number: u64,
+    /// A model has accepted a request to a step.
+    has_begun: bool,
     /// The first error; no step begins after it.
     error: Option<Status>,
     is_cancelled: bool,
@@ -151,6 +153,7 @@ impl Run {
             waiting_steps: BTreeMap::new(),
             queued: VecDeque::new(),
             next_number: 0,
+            has_begun: false,
             error,
             is_cancelled: false,
             responses: 0,

@@ -1,5 +1,6 @@
 //! The scheduler of ensembles over models that answer when the test makes them.
 
+mod deadlines;
 mod devices;
 mod rows;
 mod simulation;

@@ -4,15 +4,15 @@
 //! A refused request never was in its sequence: the sequence keeps its slot, its state and its queued requests, and its
 //! client may send the request again. Three kinds of requests are not refused, because what was begun would suffer: the
 //! last one of a sequence, of which the execution frees the slot; those of a sequence in the backlog behind its first
-//! one, for which the time-out of the backlog applies; and steps of ensembles in the middle of a sequence, because the
-//! models of other steps may have executed theirs.
+//! one, for which the time-out of the backlog applies; and, by models of every kind ([`Expected::check`]), steps of
+//! ensembles that continue a sequence, because the models of other steps may have executed theirs.
 
 use super::instance_slots::{InstanceSlots, SlotPhase};
 use super::tables::{Effects, Sequence, SequenceLocation, Tables};
 use super::{Batching, SequenceBatcherInner};
 use crate::service_time::{Expected, ServiceTime};
 use nereid_memory::Key;
-use nereid_request::{Request, SEQUENCE_END, SEQUENCE_START, Status};
+use nereid_request::{Request, SEQUENCE_END, Status};
 
 /// What is measured of a model with sequences.
 pub(super) struct SequenceTimes {
@@ -58,9 +58,7 @@ impl SequenceBatcherInner {
         now_ns: u64,
     ) -> Result<(), Status> {
         let Some(times) = &self.times else { return Ok(()) };
-        let is_last = request.flags & SEQUENCE_END != 0;
-        let is_step_in_middle = request.links.times.is_some() && request.flags & SEQUENCE_START == 0;
-        if is_last || is_step_in_middle {
+        if request.flags & SEQUENCE_END != 0 {
             return Ok(());
         }
         let Some(sequence) = tables.sequences.get(key) else { return Ok(()) };

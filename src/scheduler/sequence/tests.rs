@@ -842,17 +842,20 @@ fn a_refused_request_keeps_its_sequence_alive() {
 
 /// The models of the other steps may have executed theirs, so a client could not repeat it.
 #[test]
-fn a_step_of_an_ensemble_is_not_refused_in_the_middle_of_its_sequence() {
+fn a_step_of_an_ensemble_that_continues_a_sequence_is_not_refused() {
     let world = measured("max_batch_size: 2 sequence_batching { }");
     world.send(2, 1, 0);
-    let step = |key, id: u64, flags| {
+    let step = |key, id: u64, flags, continues_sequence| {
         world.is_in_time(world.try_send(key, id, flags, |request| {
             request.queueing.timeout_us = 1;
             request.links.times = Some(Arc::default());
+            request.ingress.continues_sequence = continues_sequence;
         }))
     };
-    assert!(step(3, 1, 0));
-    assert!(!step(90, 1, START), "a start can be repeated");
-    assert!(!step(91, 2, START));
-    assert_eq!([world.run(0), world.run(0)], ["2", "3"]);
+    assert!(step(3, 1, 0, true));
+    assert!(!step(90, 1, START, false), "a start can be repeated");
+    assert!(!step(91, 2, START, false));
+    assert!(step(4, 2, START, true), "the models of other steps have begun the sequence");
+    assert_eq!([world.run(0), world.run(0)], ["2 4", "3"]);
+    assert_eq!(world.refused(), 2);
 }

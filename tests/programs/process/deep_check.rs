@@ -7,7 +7,7 @@ use serde_json::Value;
 use nereid_test_support::backend;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::run_to_end;
+use nereid_test_support::server::{binary, run_to_end, run_to_end_under};
 
 /// Exit code, standard output and standard error of a deep check, the repository written as `~`.
 fn deep(repository: &Repository, words: &[&str]) -> (Option<i32>, String, String) {
@@ -44,6 +44,20 @@ fn python_model(repository: &Repository, name: &str, top: &str, initialize: &str
 /// The flags under which models in Python have numpy, and the ONNX models their runtime.
 fn flags(python: &Python) -> [String; 2] {
     [python.onnxruntime_flag(), format!("--backend-config=python,interpreter={}", python.interpreter().display())]
+}
+
+/// A process that loads a model serves nothing: what requests may hold does not count for it.
+#[test]
+fn a_limit_on_addresses_below_the_memory_of_requests_is_enough_to_load_models() {
+    let repository = Repository::new();
+    repository.identity("plain", 2, &[Pair::new("FP32", "-1")]);
+    let limited = "ulimit -c 0; ulimit -v 1000000; exec \"$0\" \"$@\"".to_owned();
+    let words = ["sh".to_owned(), "-c".to_owned(), limited, binary().to_string_lossy().into_owned()];
+    let home = repository.path().display().to_string();
+    let flags = ["check", "--deep", &home, "--request-memory-byte-size=2000000000"];
+    let (status, out, err) = run_to_end_under(&words, &flags);
+    assert_eq!(status.code(), Some(0), "{out}{err}");
+    demand(&["1 of 1 models would load\n"], &out);
 }
 
 #[test]

@@ -53,6 +53,8 @@ fn load(arguments: &Arguments) -> Result<(), String> {
     // The check reads the log from the standard streams.
     let mut options: ServeOptions = parsed.options;
     options.log.file = None;
+    // Before the first thread, as a server does it.
+    server::bound_allocator();
     let logger = server::start_log(&options)?;
     if let Err(error) = crash::install() {
         warn!("a crash will leave no stack: {error}");

@@ -12,7 +12,9 @@ use crate::ensemble::shapes::adapt;
 use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
-use nereid_request::{Completion, Home, InputPlacement, InputTensor, Observation, Request, Sink, Status};
+use nereid_request::{
+    Completion, Home, InputPlacement, InputTensor, Observation, Request, SEQUENCE_START, Sink, Status,
+};
 use nereid_wire::inference::model_config::SchedulingChoice;
 
 impl Run {
@@ -102,13 +104,15 @@ impl Run {
     ) {
         // Every step of the route has its model, or the run would have an error.
         let Some(model) = self.models[step].clone() else { return };
-        let (request, sequence, is_sequence_overridden) = self.request_to(step, &*model, key, inputs);
+        let (mut request, sequence, is_sequence_overridden) = self.request_to(step, &*model, key, inputs);
+        request.ingress.continues_sequence = self.continues_sequence(state, &request);
         let mut credits = Credits::new();
         inputs.iter().flatten().for_each(|value| add_credits(&mut credits, &value.credits));
         let one = InFlight { step, ticket: None, sequence, is_sequence_overridden, credits, has_room };
         state.in_flight.insert(key, one);
         match model.submit(request) {
             Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
+                state.has_begun = true;
                 home.wake(wake_up);
                 if let Some(one) = state.in_flight.get_mut(&key) {
                     one.ticket = Some(ticket);
@@ -136,6 +140,15 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// Whether the client's sequence would suffer if `request` to a step were refused: models may have executed other
+    /// requests of it, of this request of the ensemble or of one before it, and a repetition would reach them twice.
+    fn continues_sequence(&self, state: &RunState, request: &Request) -> bool {
+        let ours = &self.request;
+        let is_in_sequence = ours.correlation_id.is_in_sequence() || request.correlation_id.is_in_sequence();
+        let has_begun = state.has_begun || ours.flags & SEQUENCE_START == 0;
+        ours.ingress.continues_sequence || is_in_sequence && has_begun
     }
 
     /// The request to a step, and the sequence that it names (contract/schedulers.md section 5, "passed on").

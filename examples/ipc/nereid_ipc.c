@@ -16,20 +16,25 @@
 
 #define MAGIC "NRDIPC01"
 enum { VERSION = 1, HELLO_BYTES = 24, HEADER_BYTES = 4096, NAME_AT = 80 };
-enum { REQUEST_HEAD = 512, REQUEST_TAIL = 640, RESPONSE_HEAD = 768, RESPONSE_TAIL = 896, SERVER_BELL = 1024, CLIENT_BELL = 1152 };
+enum { REQUEST_HEAD = 512, REQUEST_TAIL = 640, RESPONSE_HEAD = 768, RESPONSE_TAIL = 896, SERVER_BELL = 1024, CLIENT_BELL = 1152, EMPTIED = 1280 };
 enum { FRAMES = 1, ROOM = 2 };
 enum { ROUTE = 1, CALL = 2, DATA = 3, CANCEL = 4 };
 enum { FROM_DATA = 1, FROM_STATUS = 2, FROM_LEAVE = 3 };
 enum { FRAME_HEAD = 8, CALL_HEAD = 16, DATA_HEAD = 8, PREFIX = 5, END = 1 };
 #define SKIP UINT32_MAX
 
-/* Bytes of messages of one call that are not complete. */
-typedef struct partial {
-    struct partial *next;
+/* Lists of open calls: a call's is that of its number modulo their count. */
+enum { LISTS = 256 };
+
+/* A call for which something may still come: where its first frame ends in the ring, and bytes of a message that is not
+ * complete. */
+typedef struct open_call {
+    struct open_call *next;
     uint32_t call;
+    uint64_t begun_at;
     uint8_t *bytes;
     size_t len, capacity;
-} partial;
+} open_call;
 
 typedef struct event {
     struct event *next;
@@ -46,7 +51,9 @@ struct nereid_ipc {
     int is_closed, is_leaving;
     /* A negative errno value after which nothing that the server wrote can be used. */
     int broken;
-    partial *partials;
+    /* A frame, copied out of the ring before it is looked at. */
+    uint8_t *frame;
+    open_call *open[LISTS];
     event *first, *last, *given;
     char name[257], farewell[1024];
 };
@@ -107,7 +114,8 @@ static int map(nereid_ipc *client, int object, char *error, size_t error_len) {
         !is_inside(client, client->arena_at, client->arena_len) || name_len >= sizeof client->name)
         return fail(error, error_len, -EPROTO, "parts of the object do not lie in it");
     memcpy(client->name, head + NAME_AT, name_len);
-    return 0;
+    client->frame = malloc(client->responses_len / 2);
+    return client->frame ? 0 : fail(error, error_len, -ENOMEM, "no memory");
 }
 
 int nereid_ipc_connect(const char *path, nereid_ipc **made, char *error, size_t error_len) {
@@ -147,9 +155,11 @@ void nereid_ipc_close(nereid_ipc *client) {
     if (!client) return;
     if (client->socket >= 0) close(client->socket);
     if (client->memory) munmap(client->memory, client->size);
-    for (partial *at = client->partials; at;) { partial *next = at->next; free(at->bytes); free(at); at = next; }
+    for (size_t i = 0; i < LISTS; i++)
+        for (open_call *at = client->open[i]; at;) { open_call *next = at->next; free(at->bytes); free(at); at = next; }
     for (event *at = client->first; at;) { event *next = at->next; free(at); at = next; }
     free(client->given);
+    free(client->frame);
     free(client);
 }
 
@@ -160,6 +170,11 @@ const char *nereid_ipc_farewell(nereid_ipc *client) { return client->farewell; }
 void *nereid_ipc_arena(nereid_ipc *client, size_t *len) {
     *len = client->arena_len;
     return client->memory + client->arena_at;
+}
+
+int nereid_ipc_is_emptied(nereid_ipc *client) {
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(word(client, EMPTIED), memory_order_relaxed) != 0;
 }
 
 /* Bells. */
@@ -229,43 +244,69 @@ static int give(nereid_ipc *client, nereid_ipc_event is, const uint8_t *bytes, s
     return 0;
 }
 
+static open_call *find(nereid_ipc *client, uint32_t call) {
+    open_call *at = client->open[call % LISTS];
+    while (at && at->call != call) at = at->next;
+    return at;
+}
+
+static open_call *open_new(nereid_ipc *client, uint32_t call) {
+    open_call *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->call = call, made->begun_at = UINT64_MAX;
+    made->next = client->open[call % LISTS], client->open[call % LISTS] = made;
+    return made;
+}
+
 static void forget(nereid_ipc *client, uint32_t call) {
-    for (partial **at = &client->partials; *at; at = &(*at)->next)
+    for (open_call **at = &client->open[call % LISTS]; *at; at = &(*at)->next)
         if ((*at)->call == call) {
-            partial *gone = *at;
+            open_call *gone = *at;
             *at = gone->next;
             free(gone->bytes), free(gone);
             return;
         }
 }
 
-static int take_data(nereid_ipc *client, uint32_t call, const uint8_t *bytes, size_t len) {
-    partial *of = client->partials;
-    while (of && of->call != call) of = of->next;
-    if (!of) {
-        if (!(of = calloc(1, sizeof *of))) return -ENOMEM;
-        of->call = call, of->next = client->partials, client->partials = of;
-    }
+/* Drops what was read of a call and not given. */
+static void drop_events(nereid_ipc *client, uint32_t call) {
+    event *last = NULL;
+    for (event **at = &client->first; *at;)
+        if ((*at)->is.call == call) {
+            event *gone = *at;
+            *at = gone->next;
+            free(gone);
+        } else {
+            last = *at;
+            at = &last->next;
+        }
+    client->last = last;
+}
+
+static int take_data(nereid_ipc *client, open_call *of, const uint8_t *bytes, size_t len) {
+    if (!len) return 0;
     if (of->len + len > of->capacity) {
         size_t capacity = 2 * (of->len + len) + 64;
         uint8_t *more = realloc(of->bytes, capacity);
         if (!more) return -ENOMEM;
         of->bytes = more, of->capacity = capacity;
     }
-    if (len) memcpy(of->bytes + of->len, bytes, len);
+    memcpy(of->bytes + of->len, bytes, len);
     of->len += len;
     size_t at = 0;
     while (of->len - at >= PREFIX) {
         const uint8_t *prefix = of->bytes + at;
         size_t size = (size_t)prefix[1] << 24 | (size_t)prefix[2] << 16 | (size_t)prefix[3] << 8 | prefix[4];
         if (of->len - at - PREFIX < size) break;
-        int outcome = give(client, (nereid_ipc_event){.call = call}, prefix + PREFIX, size);
+        int outcome = give(client, (nereid_ipc_event){.call = of->call}, prefix + PREFIX, size);
         if (outcome < 0) return outcome;
         at += PREFIX + size;
     }
-    memmove(of->bytes, of->bytes + at, of->len - at);
     of->len -= at;
-    if (!of->len) forget(client, call);
+    if (of->len)
+        memmove(of->bytes, of->bytes + at, of->len);
+    else
+        free(of->bytes), of->bytes = NULL, of->capacity = 0;
     return 0;
 }
 
@@ -273,14 +314,16 @@ static int take_frame(nereid_ipc *client, uint32_t kind, const uint8_t *payload,
     if (len < DATA_HEAD) return -EPROTO;
     uint32_t call = get32(payload), second = get32(payload + 4);
     if (kind == FROM_LEAVE) client->is_leaving = 1;
-    if (kind == FROM_DATA) {
-        int outcome = take_data(client, call, payload + DATA_HEAD, len - DATA_HEAD);
+    open_call *of = find(client, call);
+    /* What was under way when its call was cancelled is nobody's. */
+    if (kind == FROM_DATA && of) {
+        int outcome = take_data(client, of, payload + DATA_HEAD, len - DATA_HEAD);
         if (outcome < 0 || !(second & END)) return outcome;
         forget(client, call);
         return give(client, (nereid_ipc_event){.call = call, .is_end = 1}, NULL, 0);
     }
-    if (kind == FROM_STATUS) {
-        const uint8_t *text = payload + 12;
+    if (kind == FROM_STATUS && (of || call == 0)) {
+        const uint8_t *text = len < 12 ? payload : payload + 12;
         size_t text_len = len < 12 ? 0 : get32(payload + 8);
         if (text_len && text_len > len - 12) return -EPROTO;
         if (call == 0) {
@@ -302,13 +345,23 @@ static int read_frames(nereid_ipc *client) {
     while (!client->broken && has_frames(client)) {
         uint64_t head = atomic_load_explicit(word(client, RESPONSE_HEAD), memory_order_acquire);
         size_t at = client->tail % capacity;
-        uint32_t len = get32(ring_at + at);
+        uint32_t len = get32(ring_at + at), kind = len == SKIP ? 0 : get32(ring_at + at + 4);
+        int is_frame = len != SKIP && len <= capacity / 2 - FRAME_HEAD && len <= capacity - at - FRAME_HEAD;
+        if (is_frame && len) memcpy(client->frame, ring_at + at + FRAME_HEAD, len);
+        /* Looked at behind the copy, or zeros could pass for a frame or for some of its bytes. */
+        if (nereid_ipc_is_emptied(client)) {
+            if (!*client->farewell)
+                snprintf(client->farewell, sizeof client->farewell,
+                         "the server has taken its memory back, with what was not read in it");
+            client->is_closed = 1, client->broken = -ECONNRESET;
+            break;
+        }
         if (len == SKIP)
             client->tail += capacity - at;
-        else if (len > capacity - at - FRAME_HEAD)
+        else if (!is_frame)
             client->broken = -EPROTO;
         else {
-            client->broken = take_frame(client, get32(ring_at + at + 4), ring_at + at + FRAME_HEAD, len);
+            client->broken = take_frame(client, kind, client->frame, len);
             client->tail += frame_len(len);
         }
         if (client->tail > head) client->broken = -EPROTO;
@@ -391,15 +444,21 @@ int nereid_ipc_begin(nereid_ipc *client, int route, const void *message, size_t 
     if (client->is_leaving) return -ESHUTDOWN;
     if (client->is_closed) return -ECONNRESET;
     if (len > INT32_MAX) return -EMSGSIZE;
-    if (++client->last_call == 0) client->last_call = 1;
+    do client->last_call++; while (client->last_call == 0 || find(client, client->last_call));
+    if (!open_new(client, client->last_call)) return -ENOMEM;
     size_t most = client->requests_len / 2 - FRAME_HEAD - CALL_HEAD - PREFIX, first = len < most ? len : most;
     uint8_t head[CALL_HEAD] = {0}, prefix[PREFIX];
     put32(head, client->last_call), head[4] = (uint8_t)route, head[5] = (uint8_t)(route >> 8);
     head[6] = flags & NEREID_IPC_ENDS && first == len;
     put64(head + 8, timeout_ns), prefix_of(prefix, len);
     int outcome = push(client, CALL, (part[]){{head, sizeof head}, {prefix, PREFIX}, {message, first}}, 3);
-    if (outcome < 0) return outcome;
+    if (outcome < 0) {
+        forget(client, client->last_call);
+        return outcome;
+    }
     *call = client->last_call;
+    open_call *of = find(client, *call);
+    if (of) of->begun_at = client->head;
     return go_on(client, *call, (const uint8_t *)message + first, len - first, flags);
 }
 
@@ -414,8 +473,13 @@ int nereid_ipc_send(nereid_ipc *client, uint32_t call, const void *message, size
 int nereid_ipc_cancel(nereid_ipc *client, uint32_t call) {
     uint8_t head[DATA_HEAD];
     put32(head, call), put32(head + 4, 0);
-    forget(client, call);
+    forget(client, call), drop_events(client, call);
     return push(client, CANCEL, &(part){head, sizeof head}, 1);
+}
+
+int nereid_ipc_is_taken(nereid_ipc *client, uint32_t call) {
+    const open_call *of = find(client, call);
+    return !of || atomic_load_explicit(word(client, REQUEST_TAIL), memory_order_acquire) >= of->begun_at;
 }
 
 int nereid_ipc_next(nereid_ipc *client, int timeout_ms, nereid_ipc_event *out) {

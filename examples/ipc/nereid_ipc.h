@@ -44,8 +44,12 @@ int nereid_ipc_begin(nereid_ipc *client, int route, const void *message, size_t 
 /* Another message of a call. */
 int nereid_ipc_send(nereid_ipc *client, uint32_t call, const void *message, size_t len, int flags);
 
-/* Waits no longer for a call. */
+/* Waits no longer for a call: nereid_ipc_next returns nothing of it any more. */
 int nereid_ipc_cancel(nereid_ipc *client, uint32_t call);
+
+/* Not 0: the server has taken the call from the ring, or all of it is over. A call that it has not taken when the
+ * connection has ended has not run: it can be repeated elsewhere. */
+int nereid_ipc_is_taken(nereid_ipc *client, uint32_t call);
 
 /* Polls for so many nanoseconds before each sleep; 0, the default: not at all. */
 void nereid_ipc_spin(nereid_ipc *client, uint64_t spin_ns);
@@ -54,11 +58,15 @@ void nereid_ipc_spin(nereid_ipc *client, uint64_t spin_ns);
  * any other error, such as -ENOMEM, every further call returns it: a response may be incomplete. */
 int nereid_ipc_next(nereid_ipc *client, int timeout_ms, nereid_ipc_event *event);
 
+/* Not 0: the server has ended the connection and emptied the rings and the arena. What was copied out of the arena before
+ * this returned 0 is what was written. */
+int nereid_ipc_is_emptied(nereid_ipc *client);
+
 /* The memory for tensors, which the caller divides, and its name for the parameter shared_memory_region. */
 void *nereid_ipc_arena(nereid_ipc *client, size_t *len);
 const char *nereid_ipc_arena_name(nereid_ipc *client);
 
-/* Why the server has ended the connection, or "". */
+/* Why the connection has ended, or "". */
 const char *nereid_ipc_farewell(nereid_ipc *client);
 
 #ifdef __cplusplus

@@ -37,7 +37,7 @@ _HELLO = struct.Struct("<8sIIQ")
 _HEADER = struct.Struct("<8sIIQQQQQQQII")
 _NAME_AT = 80
 _REQUEST_HEAD, _REQUEST_TAIL, _RESPONSE_HEAD, _RESPONSE_TAIL = 512 // 8, 640 // 8, 768 // 8, 896 // 8
-_SERVER_BELL, _CLIENT_BELL = 1024 // 8, 1152 // 8
+_SERVER_BELL, _CLIENT_BELL, _EMPTIED = 1024 // 8, 1152 // 8, 1280 // 8
 _FRAMES, _ROOM = 1, 2
 _FRAME = struct.Struct("<II")
 _SKIP = 0xFFFFFFFF
@@ -96,8 +96,13 @@ class Client:
         self._last_call = 0
         self._head = 0
         self._tail = 0
+        # Calls for which something may still come: where their first frames end in the ring.
+        self._open = {}
+        # Bytes of messages that are not complete.
         self._partial = {}
         self._events = collections.deque()
+        # Nothing more can be read; the server has said why it ends the connection.
+        self._is_cut = self._has_farewell = False
         self.is_leaving = False
 
     def __enter__(self):
@@ -193,11 +198,22 @@ class Client:
             raise Closed("the server leaves: it takes no new calls on this connection")
         message, prefix = _framed(message)
         route = self._route(method, metadata)
-        self._last_call = call = self._last_call % 0xFFFFFFFF + 1
+        call = self._last_call % 0xFFFFFFFF + 1
+        while call in self._open:
+            call = call % 0xFFFFFFFF + 1
+        self._last_call = call
         timeout_ns = 0 if timeout is None else max(1, int(timeout * 1e9))
         most = self._requests[1] // 2 - 8 - _CALL_HEAD.size - _PREFIX.size
         flags = _END if ends and len(message) <= most else 0
-        self._push(_CALL, _CALL_HEAD.pack(call, route, flags, timeout_ns) + prefix, message[:most])
+        self._open[call] = float("inf")
+        try:
+            self._push(_CALL, _CALL_HEAD.pack(call, route, flags, timeout_ns) + prefix, message[:most])
+        except BaseException:
+            self._forget(call)
+            raise
+        # Its end may have come already.
+        if call in self._open:
+            self._open[call] = self._head
         self._go_on(call, message, most, ends)
         return call
 
@@ -214,9 +230,22 @@ class Client:
         self._push(_DATA, _DATA_HEAD.pack(call, _END))
 
     def cancel(self, call):
-        """Waits no longer for a call."""
-        self._partial.pop(call, None)
+        """Waits no longer for a call: `next` returns nothing of it any more."""
+        self._forget(call)
+        self._events = collections.deque(event for event in self._events if event[0] != call)
         self._push(_CANCEL, _DATA_HEAD.pack(call, 0))
+
+    def is_taken(self, call):
+        """Whether the server has taken a call from the ring, or all of it is over. A call that it has not taken when the
+        connection has ended (`Closed`) has not run: it can be repeated elsewhere. Ask before `close`."""
+        return call not in self._open or self._words is None or self._words[_REQUEST_TAIL] >= self._open[call]
+
+    @property
+    def is_emptied(self):
+        """The server has ended the connection and emptied the rings and the arena. What was copied out of the arena
+        before this was false is what was written."""
+        _order()
+        return self._words is None or self._words[_EMPTIED] != 0
 
     def next(self, timeout=None):
         """What comes next: (call, "message", bytes) or (call, "end", None or a StatusError). `timeout` in seconds;
@@ -330,33 +359,47 @@ class Client:
     def _read(self):
         base, capacity = self._responses
         has_read = False
-        while (head := self._words[_RESPONSE_HEAD]) != self._tail:
+        while not self._is_cut and (head := self._words[_RESPONSE_HEAD]) != self._tail:
             _order()
             at = self._tail % capacity
             length, kind = _FRAME.unpack_from(self._memory, base + at) if capacity - at >= 8 else (_SKIP, 0)
-            if length == _SKIP:
-                self._tail += capacity - at
-            else:
-                payload = bytes(self._bytes[base + at + 8 : base + at + 8 + length])
-                self._tail += (8 + length + 7) & ~7
-                self._take(kind, payload)
-            if self._tail > head:
-                raise Closed("what the server wrote cannot be")
+            payload = b"" if length == _SKIP else bytes(self._bytes[base + at + 8 : base + at + 8 + length])
+            # Looked at behind the copy, or zeros could pass for a frame or for some of its bytes.
+            if self.is_emptied:
+                return self._cut("the server has taken its memory back, with what was not read in it")
+            self._tail += capacity - at if length == _SKIP else (8 + length + 7) & ~7
+            if self._tail > head or (length != _SKIP and length > capacity - at - 8):
+                return self._cut("what the server wrote cannot be")
+            if length != _SKIP:
+                try:
+                    self._take(kind, payload)
+                except (struct.error, IndexError):
+                    return self._cut("what the server wrote cannot be")
             has_read = True
             _order()
             self._words[_RESPONSE_TAIL] = self._tail
         if has_read and not self._closed:
             self._ring_if_wanted(_ROOM)
 
+    def _cut(self, text):
+        """Nothing behind this is read. What was read before is whole."""
+        self._is_cut = True
+        self._closed = Closed(str(self._closed) if self._has_farewell else text)
+
+    def _forget(self, call):
+        self._open.pop(call, None)
+        self._partial.pop(call, None)
+
     def _take(self, kind, payload):
         call, flags = _DATA_HEAD.unpack_from(payload)
-        if kind == _FROM_DATA:
+        # What was under way when its call was cancelled is nobody's.
+        if kind == _FROM_DATA and call in self._open:
             self._take_data(call, payload)
             if flags & _END:
-                self._partial.pop(call, None)
+                self._forget(call)
                 self._events.append((call, "end", None))
-        elif kind == _FROM_STATUS:
-            self._partial.pop(call, None)
+        elif kind == _FROM_STATUS and (call == 0 or call in self._open):
+            self._forget(call)
             strings, at = [], 8
             while at < len(payload):
                 (length,) = struct.unpack_from("<I", payload, at)
@@ -364,7 +407,7 @@ class Client:
                 at += 4 + length
             text = strings[0].decode(errors="replace") if strings else ""
             if call == 0:
-                self._closed = Closed(text)
+                self._closed, self._has_farewell = Closed(text), True
                 return
             trailers = list(zip(strings[1::2], strings[2::2]))
             self._events.append((call, "end", None if flags == 0 else StatusError(flags, text, trailers)))

@@ -123,6 +123,11 @@ impl Calls {
         self.issued.map(Token)
     }
 
+    /// There is no place for another request.
+    pub fn is_full(&self) -> bool {
+        self.work.len() >= self.work.limit()
+    }
+
     /// Stores work and issues its token.
     pub fn new_work(&mut self, work: Work) -> Result<Token, Status> {
         let full = |_| Status::refused(RefusalReason::Calls, "too many requests wait on this server");

@@ -81,13 +81,28 @@ pub enum ClientEvent {
     End { call: u32, status: ClientStatus },
 }
 
+impl ClientEvent {
+    fn call(&self) -> u32 {
+        let (ClientEvent::Message { call, .. } | ClientEvent::End { call, .. }) = self;
+        *call
+    }
+}
+
+/// A call for which something may still come.
+#[derive(Debug)]
+struct OpenCall {
+    /// Where its first frame ends in the ring.
+    begun_at: u64,
+    /// Bytes of a message that is not complete.
+    partial: Vec<u8>,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Client {
     socket: UnixStream,
     end: ClientEnd,
-    /// Bytes of messages that are not complete.
-    partial: HashMap<u32, Vec<u8>>,
+    open: HashMap<u32, OpenCall>,
     events: VecDeque<ClientEvent>,
     frame: Vec<u8>,
     /// How long to poll before a sleep.
@@ -109,7 +124,7 @@ impl Client {
         Ok(Client {
             socket,
             end,
-            partial: HashMap::new(),
+            open: HashMap::new(),
             events: VecDeque::new(),
             frame: Vec::new(),
             spin: Duration::ZERO,
@@ -135,7 +150,7 @@ impl Client {
         self.end.write_arena(at, bytes)
     }
 
-    /// A copy of bytes of the arena; `None`: they do not lie there.
+    /// A copy of bytes of the arena; `None`: they do not lie there, or the server has emptied it.
     pub fn read_arena(&self, at: usize, len: usize) -> Option<Vec<u8>> {
         self.end.read_arena(at, len)
     }
@@ -162,10 +177,14 @@ impl Client {
             return Err(ClientError::Leaving);
         }
         let prefix = prefix(message.len())?;
-        let call = self.end.new_call();
+        let mut call = self.end.new_call();
+        while self.open.contains_key(&call) {
+            call = self.end.new_call();
+        }
         let (first, rest) = message.split_at(message.len().min(self.end.call_max() - PREFIX_BYTES));
         let ends_here = ends && rest.is_empty();
         self.when_room(|end| Ok(end.push_call(call, route, ends_here, timeout, &[&prefix, first])?.then_some(())))?;
+        self.open.insert(call, OpenCall { begun_at: self.end.position(), partial: Vec::new() });
         self.go_on(call, rest, ends)?;
         Ok(call)
     }
@@ -194,10 +213,17 @@ impl Client {
         Ok(())
     }
 
-    /// Waits no longer for a call. Responses that are under way may still come.
+    /// Waits no longer for a call: nothing of it is returned any more.
     pub fn cancel(&mut self, call: u32) -> Result<(), ClientError> {
-        self.partial.remove(&call);
+        self.open.remove(&call);
+        self.events.retain(|event| event.call() != call);
         self.when_room(|end| Ok(end.push_cancel(call)?.then_some(())))
+    }
+
+    /// Whether the server has taken a call from the ring, or all of it is over. A call that it has not taken when the
+    /// connection has ended has not run: it can be repeated elsewhere.
+    pub fn is_taken(&self, call: u32) -> bool {
+        self.open.get(&call).is_none_or(|open| self.end.is_taken(open.begun_at))
     }
 
     /// A unary call: its response, or its status.
@@ -221,7 +247,7 @@ impl Client {
                 Some(ClientEvent::End { call, status }) if call == this => {
                     return Ok(if status.code == 0 { Ok(response.unwrap_or_default()) } else { Err(status) });
                 }
-                // Of a call that was cancelled.
+                // Of another call.
                 Some(_) => {}
                 None => {
                     self.cancel(this)?;
@@ -344,7 +370,15 @@ impl Client {
                         break Err(error);
                     }
                 }
-                Err(corrupt) => break Err(corrupt.into()),
+                // What was read before is whole.
+                Err(ClientError::Closed(text)) => {
+                    self.is_closed = true;
+                    if self.farewell.is_empty() {
+                        self.farewell = text;
+                    }
+                    break Ok(());
+                }
+                Err(error) => break Err(error),
             }
         };
         self.frame = frame;
@@ -355,15 +389,16 @@ impl Client {
     fn take_frame(&mut self, frame: ServerFrame<'_>) -> Result<(), ClientError> {
         match frame {
             ServerFrame::Data { call, ends, bytes } => {
+                // It was under way when the call was cancelled.
+                let Some(open) = self.open.get_mut(&call) else { return Ok(()) };
+                let mut give = |message: Vec<u8>| self.events.push_back(ClientEvent::Message { call, message });
                 match whole(bytes) {
                     // As most responses are.
-                    Some(message) if !self.partial.contains_key(&call) => {
-                        self.events.push_back(ClientEvent::Message { call, message: message.to_vec() });
-                    }
-                    _ => self.take_part(call, bytes),
+                    Some(message) if open.partial.is_empty() => give(message.to_vec()),
+                    _ => take_part(&mut open.partial, bytes, give),
                 }
                 if ends {
-                    self.partial.remove(&call);
+                    self.open.remove(&call);
                     self.events.push_back(ClientEvent::End { call, status: ClientStatus::ok() });
                 }
             }
@@ -372,7 +407,9 @@ impl Client {
                 self.is_closed = true;
             }
             ServerFrame::Status { call, code, text, trailers } => {
-                self.partial.remove(&call);
+                if self.open.remove(&call).is_none() {
+                    return Ok(());
+                }
                 let trailers = trailers.map(|string| string.map(<[u8]>::to_vec)).collect::<Result<_, _>>();
                 let text = String::from_utf8_lossy(text).into_owned();
                 let status = ClientStatus { code, text, trailers: trailers.map_err(ClientError::Server)? };
@@ -382,18 +419,18 @@ impl Client {
         }
         Ok(())
     }
+}
 
-    fn take_part(&mut self, call: u32, bytes: &[u8]) {
-        let partial = self.partial.entry(call).or_default();
-        partial.extend_from_slice(bytes);
-        while let Some(len) = message_len(partial).filter(|len| partial.len() >= *len) {
-            let message = partial.get(PREFIX_BYTES..len).unwrap_or_default().to_vec();
-            partial.drain(..len);
-            self.events.push_back(ClientEvent::Message { call, message });
-        }
-        if partial.is_empty() {
-            self.partial.remove(&call);
-        }
+/// Adds bytes to those of messages that are not complete, and gives those that are now.
+fn take_part(partial: &mut Vec<u8>, bytes: &[u8], mut give: impl FnMut(Vec<u8>)) {
+    partial.extend_from_slice(bytes);
+    while let Some(len) = message_len(partial).filter(|len| partial.len() >= *len) {
+        let message = partial.get(PREFIX_BYTES..len).unwrap_or_default().to_vec();
+        partial.drain(..len);
+        give(message);
+    }
+    if partial.is_empty() {
+        *partial = Vec::new();
     }
 }
 
@@ -415,14 +452,4 @@ fn whole(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_that_its_prefix_cannot_state_is_refused() {
-        assert_eq!(prefix(0x0102_0304).unwrap(), [0, 1, 2, 3, 4]);
-        assert_eq!(prefix(u32::MAX as usize).unwrap(), [0, 255, 255, 255, 255]);
-        let refused = prefix(u32::MAX as usize + 1).unwrap_err().to_string();
-        assert_eq!(refused, "a message of 4294967296 bytes is too long: its length has 32 bits");
-    }
-}
+mod tests;

@@ -42,6 +42,7 @@ mod at {
     pub const RESPONSE_TAIL: usize = 896;
     pub const SERVER_BELL: usize = 1024;
     pub const CLIENT_BELL: usize = 1152;
+    pub const EMPTIED: usize = 1280;
 }
 
 /// The sizes that the server sets.
@@ -160,6 +161,9 @@ pub(super) fn server_bell(segment: &Segment) -> &AtomicU64 {
 pub(super) fn client_bell(segment: &Segment) -> &AtomicU64 {
     segment.word(at::CLIENT_BELL)
 }
+
+/// Where the word stands that is 1 before the server empties what lies behind the header.
+pub(super) const EMPTIED_AT: usize = at::EMPTIED;
 
 /// One ring of an object.
 #[derive(Debug)]

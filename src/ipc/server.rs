@@ -13,7 +13,9 @@ use nereid_queue::bell;
 use nereid_queue::frames::{Consumer, Corrupt, Payload, Producer, payload_max};
 
 use super::frame::{DATA_HEAD, encode, from_server};
-use super::layout::{HEADER_BYTES, HELLO_BYTES, Layout, MAGIC, Ring, Sizes, VERSION, client_bell, server_bell};
+use super::layout::{
+    EMPTIED_AT, HEADER_BYTES, HELLO_BYTES, Layout, MAGIC, Ring, Sizes, VERSION, client_bell, server_bell,
+};
 
 /// The server's greeting on the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,10 +53,10 @@ pub struct ServerEnd {
 impl ServerEnd {
     /// A new object, with the only descriptor of it, for the client, which is to ring for its first frame. `name`: of
     /// the arena, in requests. `place` is dropped when nothing of the server holds the object any more. Everything but
-    /// its header is emptied then, unless the server ends: the header shows how far the server has read.
+    /// its header is emptied then, unless the server ends: the header shows that, and how far the server has read.
     pub fn create(sizes: Sizes, name: &[u8], place: Box<dyn Any + Send + Sync>) -> io::Result<(ServerEnd, OwnedFd)> {
         let layout = Layout::new(sizes, name).ok_or(io::ErrorKind::InvalidInput)?;
-        let (segment, object) = Segment::for_guest(layout.size, HEADER_BYTES, place)?;
+        let (segment, object) = Segment::for_guest(layout.size, (HEADER_BYTES, EMPTIED_AT), place)?;
         let segment = Arc::new(segment);
         if !layout.write(&segment) {
             return Err(io::ErrorKind::InvalidInput.into());

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 
 use super::Slice;
 use super::regions::faults::{self, RangeSlot};
@@ -34,6 +34,8 @@ struct Guest {
     range: RangeSlot,
     /// Bytes at the beginning that stay when the rest is emptied.
     kept_bytes: usize,
+    /// The word among them that says so.
+    emptied_at: usize,
     keeps_all: AtomicBool,
     /// Dropped when this process has no more to do with the memory.
     _place: Box<dyn Any + Send + Sync>,
@@ -67,25 +69,27 @@ impl Segment {
 
     /// The same for a client that is not trusted, with the object for it: this process keeps no descriptor. When the
     /// last holder here is gone, all pages behind the first `kept_bytes` are given back, although the client may still
-    /// map the object, and `place` is dropped after that. Bytes for which the system has no memory, or which a client
-    /// made unreadable, become zeros of this process alone ([`Segment::is_lost`]).
+    /// map the object, and `place` is dropped after that. Before that the word at `emptied_at`, among the kept bytes,
+    /// becomes 1: a client that finds 0 there behind what it has copied, and an acquire fence, has copied what was
+    /// written. Bytes for which the system has no memory, or which a client made unreadable, become zeros of this
+    /// process alone ([`Segment::is_lost`]).
     pub fn for_guest(
         len: usize,
-        kept_bytes: usize,
+        (kept_bytes, emptied_at): (usize, usize),
         place: Box<dyn Any + Send + Sync>,
     ) -> io::Result<(Segment, OwnedFd)> {
         faults::install()?;
         let range = RangeSlot::take().ok_or_else(|| io::Error::other("too many parts of memory are shared"))?;
         let mut segment = Segment::create(len)?;
         let object = segment.object.take().ok_or(io::ErrorKind::NotFound)?;
-        segment.guard(range, kept_bytes, place);
+        segment.guard(range, (kept_bytes, emptied_at), place);
         Ok((segment, object))
     }
 
-    fn guard(&mut self, range: RangeSlot, kept_bytes: usize, place: Box<dyn Any + Send + Sync>) {
+    fn guard(&mut self, range: RangeSlot, (kept_bytes, emptied_at): (usize, usize), place: Box<dyn Any + Send + Sync>) {
         let start = self.at.addr().get();
         range.set(start, start.saturating_add(self.len.next_multiple_of(page_bytes())));
-        self.guest = Some(Guest { range, kept_bytes, keeps_all: AtomicBool::new(false), _place: place });
+        self.guest = Some(Guest { range, kept_bytes, emptied_at, keeps_all: AtomicBool::new(false), _place: place });
     }
 
     /// Maps an object that another process made: all of its `len` bytes. An object that is shorter, or that its maker
@@ -213,6 +217,9 @@ impl Drop for Segment {
         if let Some(guest) = &self.guest {
             let kept = guest.kept_bytes.next_multiple_of(page_bytes()).min(self.len);
             if !guest.keeps_all.load(Ordering::Acquire) {
+                self.word(guest.emptied_at).store(1, Ordering::Release);
+                // Whoever sees an empty page sees the word too.
+                fence(Ordering::SeqCst);
                 // SAFETY: the range lies in the mapping, which is ours, and nothing refers to it any more. An error,
                 // for example because a page was lost, leaves pages to the client that maps them.
                 unsafe { libc::madvise(at.wrapping_byte_add(kept), self.len - kept, libc::MADV_REMOVE) };
@@ -283,7 +290,7 @@ mod tests {
         let is_free = Arc::new(AtomicBool::new(false));
         let len = 4 * page_bytes();
         let place = Box::new(Place(Arc::clone(&is_free)));
-        let (segment, object) = Segment::for_guest(len, page_bytes(), place).unwrap();
+        let (segment, object) = Segment::for_guest(len, (page_bytes(), 64), place).unwrap();
         assert!(segment.object().is_err(), "the guest has the only descriptor");
         let theirs = Segment::open(object, len).unwrap();
         let segment = Arc::new(segment);
@@ -293,8 +300,10 @@ mod tests {
         let slice = segment.slice(2 * page_bytes(), 5, Arc::new(())).unwrap();
         drop(segment);
         assert!(&*slice == b"guest" && !is_free.load(Ordering::SeqCst), "a tensor lies there");
+        assert_eq!(theirs.word(64).load(Ordering::Acquire), 0);
         drop(slice);
         assert!(is_free.load(Ordering::SeqCst));
+        assert_eq!(theirs.word(64).load(Ordering::Acquire), 1, "the guest can see that it is empty");
         for at in (0..len).step_by(page_bytes()) {
             let mut bytes = Vec::new();
             assert!(theirs.read(at, 5, &mut bytes));
@@ -304,12 +313,13 @@ mod tests {
 
     #[test]
     fn what_a_guest_may_still_read_is_not_emptied() {
-        let (segment, object) = Segment::for_guest(page_bytes(), 0, Box::new(())).unwrap();
+        let (segment, object) = Segment::for_guest(page_bytes(), (0, 64), Box::new(())).unwrap();
         assert!(segment.write(0, b"farewell"));
         segment.keep_all();
         drop(segment);
-        let mut bytes = Vec::new();
-        assert!(Segment::open(object, page_bytes()).unwrap().read(0, 8, &mut bytes) && bytes == b"farewell");
+        let (mut bytes, theirs) = (Vec::new(), Segment::open(object, page_bytes()).unwrap());
+        assert!(theirs.read(0, 8, &mut bytes) && bytes == b"farewell");
+        assert_eq!(theirs.word(64).load(Ordering::Acquire), 0, "nor is it said");
     }
 
     /// Pages behind the end of an object fault as those do for which there is no memory.
@@ -322,7 +332,7 @@ mod tests {
         file.set_len(len as u64).unwrap();
         let mut segment = Segment::map(unsealed, len).unwrap();
         faults::install().unwrap();
-        segment.guard(RangeSlot::take().unwrap(), 0, Box::new(()));
+        segment.guard(RangeSlot::take().unwrap(), (0, 64), Box::new(()));
         assert!(segment.write(0, b"first") && segment.write(page_bytes(), b"second") && !segment.is_lost());
         file.set_len(page_bytes() as u64).unwrap();
         let mut bytes = Vec::new();

@@ -53,7 +53,7 @@ impl Wire {
         match self {
             Wire::Http(wire) => wire.connection.rest(),
             Wire::Grpc(wire) => wire.connection.rest(),
-            // The rings are the client's memory; nothing is kept for the next answers.
+            // The rings are the client's memory, and a backlog that is empty keeps none.
             Wire::Ipc(_) => {}
         }
     }
@@ -102,7 +102,6 @@ impl Wire {
                 let len = wire.connection.output().len();
                 (wire.connection.unsent(id) == 0).then_some(len)
             }
-            (Wire::Ipc(wire), CallAddress::Grpc(id)) => (wire.unsent_of(id) == 0).then_some(0),
             _ => Some(0),
         }
     }
@@ -207,14 +206,36 @@ impl Connection {
 
     /// Writes to a ring what waits for room in it; true if memory that is not ours is still to be copied.
     pub fn advance_ring(&mut self, pool: &Pool) -> bool {
-        match &mut self.wire {
-            Wire::Ipc(wire) if self.phase.may_send() => wire.advance(pool).unwrap_or_else(|_| {
-                // As above.
-                self.phase.fail();
-                false
-            }),
-            _ => false,
+        let Wire::Ipc(wire) = &mut self.wire else { return false };
+        if !self.phase.may_send() {
+            return false;
         }
+        let copies_more = wire.advance(pool).unwrap_or_else(|_| {
+            // As above, but what lies in the ring can still be read.
+            wire.failed = true;
+            false
+        });
+        if !self.sent_callbacks.is_empty() && !wire.failed {
+            // An answer is sent when it is in the ring, whether or not its client hears the bell.
+            self.sent_callbacks.leave(0, |at| match at {
+                CallAddress::Grpc(id) => (wire.unsent_of(id) == 0).then_some(0),
+                CallAddress::Http(_) => Some(0),
+            });
+            self.sent_callbacks.sent();
+        }
+        copies_more
+    }
+
+    /// Ends the connection of a client that is too slow, which may still read what lies in its ring: nothing else is
+    /// kept for it. False: it is no ring, or ends already.
+    pub fn end_slow_ring(&mut self) -> bool {
+        let Wire::Ipc(wire) = &mut self.wire else { return false };
+        if self.phase != ClosePhase::Open || self.brief_s.is_some() || std::mem::replace(&mut wire.failed, true) {
+            return false;
+        }
+        // The engine may have a bell that nobody hears: it is called back.
+        self.progress = PeerProgress::default();
+        true
     }
 
     /// The server ends: what lies in a ring stays there for its client.
@@ -365,7 +386,11 @@ impl Connection {
         match &mut self.wire {
             Wire::Http(wire) => wire.abandon(shared),
             Wire::Grpc(wire) => wire.abandon(shared),
-            Wire::Ipc(wire) => wire.abandon(shared),
+            Wire::Ipc(wire) => {
+                wire.abandon(shared);
+                // What they wait for is not sent.
+                self.sent_callbacks = SentCallbacks::default();
+            }
         }
     }
 
@@ -388,10 +413,17 @@ impl Connection {
         if self.phase == ClosePhase::Broken {
             return Vec::new();
         }
+        if matches!(&self.wire, Wire::Ipc(wire) if wire.failed || self.phase.is_lingering()) {
+            // The end of our side is what wakes its client. A bell behind it would be an error, and end the farewell.
+            drop(self.send.take_returned());
+            return Vec::new();
+        }
         let mut pieces = self.send.take_returned();
         if pieces.is_empty() {
             pieces = lists.take();
-            let before = if self.sent_callbacks.is_empty() { 0 } else { self.wire.output_len() };
+            // Those of a ring have their time in `advance_ring`.
+            let has_callbacks = !self.sent_callbacks.is_empty() && !matches!(self.wire, Wire::Ipc(_));
+            let before = if has_callbacks { self.wire.output_len() } else { 0 };
             match &mut self.tls {
                 None => self.wire.take_pieces(&mut pieces),
                 Some(tls) => {
@@ -401,14 +433,11 @@ impl Connection {
                     }
                 }
             }
-            if !self.sent_callbacks.is_empty() {
+            if has_callbacks {
                 // Of plain bytes: those of TLS are more.
                 let taken = before.saturating_sub(self.wire.output_len());
                 let wire = &mut self.wire;
                 self.sent_callbacks.leave(taken, |at| wire.behind(at));
-                if matches!(self.wire, Wire::Ipc(_)) {
-                    self.sent_callbacks.sent();
-                }
             }
         }
         if let Wire::Http(wire) = &mut self.wire {

@@ -345,6 +345,14 @@ impl IpcWire {
             }
             reply => reply,
         };
+        if self.failed {
+            // Nothing follows the last frame, and what is over is not cancelled.
+            if !matches!(reply, GrpcReply::Message(_)) && self.intake.calls.get(&id).is_some_and(|one| one.call == call)
+            {
+                self.end_call(call, id, shared);
+            }
+            return;
+        }
         let Some(stream) = self.intake.calls.get_mut(&id).filter(|stream| stream.call == call) else { return };
         let reports_load = stream.plan.reports_load;
         if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {

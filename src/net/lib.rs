@@ -443,6 +443,10 @@ impl<S: Service> Net<S> {
         // What waits for room in a ring does not wait for the bell that is on its way to its client.
         let is_ring = matches!(connection.wire, Wire::Ipc(_));
         let copies_more = is_ring && connection.advance_ring(&self.shared.pool);
+        if is_ring && connection.phase.may_send() && connection.should_close() {
+            // Its models are let go now, whatever its socket does, and nothing is written behind its last frame.
+            connection.abandon(&mut self.shared);
+        }
         if !connection.send.is_in_engine() {
             let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
             connection.report_unsent(&mut self.shared);

@@ -204,6 +204,9 @@ impl<S: Service> Net<S> {
                 connection.end_late_streams(key, &mut self.shared);
                 self.route_replies();
             }
+            SecondOutcome::Close if connection.end_slow_ring() => {
+                tracing::debug!("a connection ends: the client of its ring has stopped, or is too slow");
+            }
             SecondOutcome::Close => {
                 tracing::debug!("a connection is closed: its peer has stopped, or is too slow");
                 self.close(key, core);

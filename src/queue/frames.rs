@@ -101,6 +101,16 @@ impl<M: Memory> Producer<M> {
         Ok(true)
     }
 
+    /// Where the next frame begins at the earliest: behind all that were written.
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether the other side has taken everything before a position, as it says.
+    pub fn is_taken(&self, position: u64) -> bool {
+        self.memory.tail().load(Ordering::Acquire) >= position
+    }
+
     /// Whether a payload of `len` bytes has room now.
     pub fn has_room(&self, len: usize) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();
@@ -263,6 +273,9 @@ mod tests {
         assert_eq!((consumer.pop(&mut payload), &payload[..]), (Ok(Some(9)), &b"abcde"[..]));
         assert!((0..3).all(|_| producer.push(1, &[7; 8]).unwrap()) && !producer.push(1, &[7; 16]).unwrap());
         assert!(producer.has_room(8).unwrap() && !producer.has_room(9).unwrap());
+        let whole = producer.position();
+        consumer.pop(&mut payload).unwrap();
+        assert_eq!((producer.is_taken(whole - 32), producer.is_taken(whole - 31)), (true, false));
     }
 
     #[test]

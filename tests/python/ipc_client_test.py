@@ -176,6 +176,42 @@ class ClientTest(unittest.TestCase):
         client._take_data(1, struct.pack("<II", 1, 0) + b"g")
         self.assertEqual((client.next(), client._partial), ((1, "message", b"g"), {}))
 
+    def test_nothing_of_a_cancelled_call_is_kept_or_returned(self):
+        client = self.connect()
+        client._open = {1: 0, 2: 0, 3: 0}
+        data = lambda call, flags, part: client._take(1, struct.pack("<II", call, flags) + part)
+        data(1, 0, struct.pack(">BI", 0, 96) + b"ab")
+        data(2, 1, struct.pack(">BI", 0, 1) + b"q")
+        client.cancel(1)
+        client.cancel(2)
+        # The middle of a tensor, which is no message.
+        data(1, 0, bytes(40))
+        data(1, 0, bytes(54))
+        client._take(2, struct.pack("<III", 1, 1, 0))
+        data(3, 1, struct.pack(">BI", 0, 1) + b"x")
+        self.assertEqual([client.next(0), client.next(0)], [(3, "message", b"x"), (3, "end", None)])
+        self.assertEqual((client.next(0), client._partial, client._open), (None, {}, {}))
+
+    def test_rings_that_are_emptied_are_the_end_and_no_frames(self):
+        for emptied, text in ((1, "the server has taken its memory back"), (0, "what the server wrote cannot be")):
+            client = self.connect()
+            client._open = {1: 0}
+            client._take(1, struct.pack("<II", 1, 0) + struct.pack(">BI", 0, 1) + b"x")
+            self.peer.words[1280 // 8] = emptied
+            self.assertEqual(client.is_emptied, emptied == 1)
+            self.peer.words[768 // 8] = 64
+            self.assertEqual(client.next(0), (1, "message", b"x"), "it was read before")
+            for _ in range(2):
+                with self.assertRaisesRegex(nereid_ipc.Closed, text):
+                    client.next()
+
+    def test_a_client_sees_which_calls_the_server_has_not_taken(self):
+        client = self.connect()
+        call = client.begin("Echo", b"x")
+        self.assertEqual([client.next(60), client.next(60)], [(call, "message", b"x"), (call, "end", None)])
+        client._open = {7: client._head, 8: client._head + 8}
+        self.assertEqual([client.is_taken(number) for number in (call, 7, 8)], [True, True, False])
+
     def test_no_program_that_is_started_inherits_the_object(self):
         inherited = []
         make = nereid_ipc.mmap.mmap

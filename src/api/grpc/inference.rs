@@ -107,10 +107,11 @@ impl GrpcInfer {
         replies: &mut Replies,
     ) -> Option<Token> {
         let arrival = arrived.since_ns.map(Arrival::since);
-        // A probe takes no place among the calls that wait.
+        // A probe takes no place among the calls that wait. Where there is none, a turn that has unpacked enough
+        // unpacks it too: it is short.
         if let Message::Compressed(encoding, packed, limits) = &message
             && plan.mode == Mode::Collect
-            && context.packing_budget.take_step()
+            && (context.packing_budget.take_step() || context.calls.is_full())
             && let Some(plain) = unpack_short(*encoding, packed, limits, &context.pool)
         {
             message = Message::Collected(plain);

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use nereid_memory::Segment;
@@ -18,10 +19,14 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 
 use super::{ClientError, Route};
 use crate::frame::{CALL_HEAD, DATA_HEAD, encode, from_client};
-use crate::layout::{HELLO_BYTES, Layout, LayoutError, MAGIC, ROUTES_MAX, Ring, VERSION, client_bell, server_bell};
+use crate::layout::{
+    EMPTIED_AT, HELLO_BYTES, Layout, LayoutError, MAGIC, ROUTES_MAX, Ring, VERSION, client_bell, server_bell,
+};
 
 /// Bytes of a text with which a server refuses a client.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
+/// Why what is in the rings cannot be read any more.
+const EMPTIED: &str = ": it has taken its memory back, with what was not read in it";
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -81,16 +86,34 @@ impl ClientEnd {
         fits && self.segment.write(self.layout.arena.0 + at, bytes)
     }
 
-    /// A copy of bytes of the arena; `None`: they do not lie there.
+    /// A copy of bytes of the arena; `None`: they do not lie there, or the server has emptied it.
     pub fn read_arena(&self, at: usize, len: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let fits = at.checked_add(len).is_some_and(|end| end <= self.layout.arena.1);
-        (fits && self.segment.read(self.layout.arena.0 + at, len, &mut bytes)).then_some(bytes)
+        let is_read = fits && self.segment.read(self.layout.arena.0 + at, len, &mut bytes);
+        (is_read && !self.is_emptied()).then_some(bytes)
     }
 
     /// The object, for tests that write anything to it.
     pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
+    }
+
+    /// The server has ended the connection and emptied the rings and the arena. What was copied out of them before this
+    /// returned false is what was written.
+    pub fn is_emptied(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.segment.word(EMPTIED_AT).load(Ordering::Relaxed) != 0
+    }
+
+    /// Where the ring of requests ends now.
+    pub fn position(&self) -> u64 {
+        self.requests.position()
+    }
+
+    /// Whether the server has taken every frame before a position.
+    pub fn is_taken(&self, position: u64) -> bool {
+        self.requests.is_taken(position)
     }
 
     /// Bytes of messages that the frame holds at most that begins a call, and one that goes on with it.
@@ -161,8 +184,14 @@ impl ClientEnd {
     }
 
     /// Takes the next frame of the server: its payload replaces the contents of `payload`, its kind is returned.
-    pub fn take(&mut self, payload: &mut Vec<u8>) -> Result<Option<u32>, Corrupt> {
-        let kind = self.responses.pop(payload)?;
+    /// An error is the end: `payload` has no meaning then.
+    pub fn take(&mut self, payload: &mut Vec<u8>) -> Result<Option<u32>, ClientError> {
+        let kind = self.responses.pop(payload);
+        // Looked at behind the copy, or zeros could pass for a frame or for some of its bytes.
+        if kind != Ok(None) && self.is_emptied() {
+            return Err(ClientError::Closed(EMPTIED.to_owned()));
+        }
+        let kind = kind?;
         if kind.is_some() {
             self.events |= bell::ROOM;
         }

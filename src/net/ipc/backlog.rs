@@ -19,6 +19,8 @@ const COPIED_AT_ONCE: usize = 1024;
 pub(super) const PART_BYTES: usize = 32 << 10;
 /// Bytes that one turn writes of what waits.
 const WRITTEN_PER_TURN: usize = 1 << 20;
+/// Entries for which memory is kept when none waits.
+const KEPT_MAX: usize = 1024;
 /// What an entry costs beside its bytes, and each piece of a message: memory, and time where entries are looked at.
 const ENTRY_BYTES: usize = 192;
 const PIECE_BYTES: usize = size_of::<Slice>();
@@ -168,11 +170,13 @@ impl Backlog {
         // Those before the next one may be fewer now.
         self.copying = self.copying.map(|_| 0);
         self.has_changed = true;
+        self.shrink();
     }
 
     pub fn clear(&mut self) {
-        self.waiting = VecDeque::new();
+        self.waiting.clear();
         self.calls.clear();
+        self.shrink();
         (self.charged, self.foreign, self.copying, self.has_changed) = (0, 0, None, true);
     }
 
@@ -220,6 +224,15 @@ impl Backlog {
             if of_call.entries == 0 {
                 self.calls.remove(&first.call);
             }
+        }
+        self.shrink();
+    }
+
+    /// A backlog that is empty keeps no memory of a long one: nobody is charged for that.
+    fn shrink(&mut self) {
+        if self.waiting.is_empty() && self.waiting.capacity() > KEPT_MAX {
+            self.waiting = VecDeque::new();
+            self.calls = HashMap::with_hasher(*self.calls.hasher());
         }
     }
 
@@ -398,6 +411,28 @@ mod tests {
         assert_eq!((backlog.charged(), backlog.len(), backlog.bytes_of(1)), (whole / 2, 2, 0));
         backlog.clear();
         assert_eq!((backlog.charged(), backlog.len(), backlog.calls.len()), (0, 0, 0));
+    }
+
+    /// However it becomes empty.
+    #[test]
+    fn an_empty_backlog_keeps_no_memory_of_a_long_one() {
+        let empties: [fn(&mut Backlog, &mut ServerEnd); 3] = [
+            |backlog, end| backlog.write(end).unwrap(),
+            |backlog, _| (0..5_000).for_each(|call| backlog.forget(call)),
+            |backlog, _| backlog.clear(),
+        ];
+        for empty in empties {
+            let (mut end, _client) = ring(1 << 20);
+            let mut backlog = Backlog::new(IdHash::default());
+            (0..5_000).for_each(|call| backlog.push(call, data(&[b"a"], true)));
+            assert!(backlog.waiting.capacity().min(backlog.calls.capacity()) >= 5_000);
+            empty(&mut backlog, &mut end);
+            assert_eq!((backlog.len(), backlog.waiting.capacity(), backlog.calls.capacity()), (0, 0, 0));
+            // A short one does.
+            backlog.push(1, data(&[b"a"], true));
+            empty(&mut backlog, &mut end);
+            assert!(backlog.is_empty() && backlog.waiting.capacity() > 0);
+        }
     }
 
     #[test]

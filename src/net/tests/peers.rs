@@ -118,7 +118,11 @@ impl World {
     }
 
     pub fn enter(&mut self, listener: Listener) -> Socket {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        self.enter_through(UnixStream::pair().unwrap(), listener)
+    }
+
+    /// With our end and the server's.
+    pub fn enter_through(&mut self, (ours, theirs): (UnixStream, UnixStream), listener: Listener) -> Socket {
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         self.mailbox.post(Mail::Accepted { fd: theirs.into(), listener, load_guard: self.loads.enter() });

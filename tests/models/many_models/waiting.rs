@@ -42,8 +42,7 @@ fn all_that_wait_are_answered_by_one_load() {
         gate.open();
         http.into_iter().chain(grpc).for_each(|client| client.join().expect("a client"));
     });
-    assert_eq!(server.log().matches("loading: slow:1").count(), 1);
-    server.stop();
+    assert_eq!(server.stop().matches("loading: slow:1").count(), 1);
 }
 
 #[test]
@@ -68,8 +67,7 @@ fn what_waits_for_too_long_is_refused_and_the_load_goes_on() {
     server.wait_until("nothing waits", || metric(&server, "nereid_model_load_waiting") == 0.0);
     gate.open();
     server.wait_until("it serves in the end", || infer(&mut peer, "slow", 1).status == 200);
-    assert_eq!(server.log().matches("loading: slow:1").count(), 1, "one load all the time");
-    server.stop();
+    assert_eq!(server.stop().matches("loading: slow:1").count(), 1, "one load all the time");
 }
 
 #[test]

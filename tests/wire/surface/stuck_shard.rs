@@ -66,6 +66,7 @@ fn a_shard_that_hangs_is_noticed_by_all_who_ask() {
         drop(reports);
         assert_eq!(other.get("/v2/health/ready").status, 400);
         notifications(&socket);
+        server.wait_for_log(" is stuck: it has not read its mail");
         let log = server.log();
         let line = log
             .lines()

@@ -7,16 +7,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::keepalive::Pulse;
-use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
-use nereid_clock::now_ns;
-use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason, Slab};
+use super::open_calls::OpenCalls;
+use super::{OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
+use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason};
 use nereid_protocol::grpc::{
-    ACCEPTED_ENCODINGS, Code, Encoding, Exchanges, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
+    ACCEPTED_ENCODINGS, Code, Encoding, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
 };
 use nereid_protocol::http2::{self, CachedFields, ErrorCode, SendError, StreamId};
-use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service, Token};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service};
 use nereid_protocol::slow_peers::SlowPeers;
-use nereid_shard::TimerKey;
 
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.
@@ -59,48 +58,6 @@ pub(super) struct GrpcWire {
     drained_s: Option<u32>,
     /// Its pings and its age.
     pub pulse: Pulse,
-}
-
-/// The calls of a connection while its requests come in.
-struct OpenCalls<'a> {
-    key: Key,
-    table: &'a mut Slab<Call>,
-    ledger: &'a Rc<CallLedger>,
-    deadlines: &'a mut Vec<(CallKey, Duration)>,
-    stopped_timers: &'a mut Vec<TimerKey>,
-}
-
-impl Exchanges for OpenCalls<'_> {
-    fn now_ns(&self) -> u64 {
-        now_ns()
-    }
-
-    #[inline]
-    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Result<CallKey, RefusalReason> {
-        let place = self.ledger.enter()?;
-        let call = Call { connection: self.key, at: CallAddress::Grpc(stream), token: None, timer: None, place };
-        let call = CallKey(self.table.insert(call).map_err(|_| RefusalReason::Calls)?.to_u64());
-        if let Some(deadline) = deadline {
-            self.deadlines.push((call, deadline));
-        }
-        Ok(call)
-    }
-
-    fn ledger(&self) -> &Rc<CallLedger> {
-        self.ledger
-    }
-
-    #[inline]
-    fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>> {
-        Some(&mut self.table.get_mut(Key::from_u64(call.0)?)?.token)
-    }
-
-    #[inline]
-    fn close(&mut self, call: CallKey) -> Option<Token> {
-        let call = self.table.remove(Key::from_u64(call.0)?)?;
-        self.stopped_timers.extend(call.timer);
-        call.token
-    }
 }
 
 impl GrpcWire {

@@ -11,18 +11,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::grpc::unsent_max;
-use super::{Call, CallAddress, OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
+use super::open_calls::OpenCalls;
+use super::{OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
 use backlog::{Backlog, Content, PART_BYTES, copy, part_max};
-use nereid_clock::now_ns;
 use nereid_ipc::{ClientFrame, DATA_HEAD, ROUTES_MAX, ServerEnd, Violation, encode, from_server};
 use nereid_memory::regions::LentRegion;
-use nereid_memory::{CallLedger, Exhausted, Gather, Key, Pool, REFUSED, RefusalReason, Slab, Slice};
-use nereid_protocol::grpc::{Code, Exchanges, Intake, IntakeState, OpenCall, Refusal};
+use nereid_memory::{CallLedger, Exhausted, Gather, Key, Pool, REFUSED, RefusalReason, Slice};
+use nereid_protocol::grpc::{Code, Intake, IntakeState, OpenCall, Refusal};
 use nereid_protocol::http2::{Handler as _, Headers, IdHash, StreamId};
-use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service, Token};
+use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service};
 use nereid_protocol::slow_peers::SlowPeers;
 use nereid_queue::frames::Corrupt;
-use nereid_shard::TimerKey;
 pub use rings::{IpcCounts, IpcSettings, IpcUsers, RefusedClient};
 pub(super) use rings::{PolledRings, RingState};
 
@@ -70,48 +69,6 @@ pub(super) struct IpcWire {
     pub failed: bool,
     /// Dropped last: the thread for that empties and unmaps the object.
     _lent: LentRegion,
-}
-
-/// The calls of a client while its frames are read.
-struct OpenCalls<'a> {
-    key: Key,
-    table: &'a mut Slab<Call>,
-    ledger: &'a Rc<CallLedger>,
-    deadlines: &'a mut Vec<(CallKey, Duration)>,
-    stopped_timers: &'a mut Vec<TimerKey>,
-}
-
-impl Exchanges for OpenCalls<'_> {
-    fn now_ns(&self) -> u64 {
-        now_ns()
-    }
-
-    #[inline]
-    fn open(&mut self, stream: StreamId, deadline: Option<Duration>) -> Result<CallKey, RefusalReason> {
-        let place = self.ledger.enter()?;
-        let call = Call { connection: self.key, at: CallAddress::Grpc(stream), token: None, timer: None, place };
-        let call = CallKey(self.table.insert(call).map_err(|_| RefusalReason::Calls)?.to_u64());
-        if let Some(deadline) = deadline {
-            self.deadlines.push((call, deadline));
-        }
-        Ok(call)
-    }
-
-    fn ledger(&self) -> &Rc<CallLedger> {
-        self.ledger
-    }
-
-    #[inline]
-    fn work(&mut self, call: CallKey) -> Option<&mut Option<Token>> {
-        Some(&mut self.table.get_mut(Key::from_u64(call.0)?)?.token)
-    }
-
-    #[inline]
-    fn close(&mut self, call: CallKey) -> Option<Token> {
-        let call = self.table.remove(Key::from_u64(call.0)?)?;
-        self.stopped_timers.extend(call.timer);
-        call.token
-    }
 }
 
 impl IpcWire {

@@ -10,6 +10,7 @@ mod grpc;
 mod http;
 mod ipc;
 mod keepalive;
+mod open_calls;
 mod panics;
 mod sent_callbacks;
 mod shutdown;

@@ -107,7 +107,8 @@ pub trait Pipelined {
                 continue;
             }
             polls = polls.saturating_add(1);
-            if self.context().spin.is_allowed() {
+            let spin = &self.context().spin;
+            if spin.is_allowed() && !spin.is_limited() {
                 std::hint::spin_loop();
             } else if polls < POLLS_AWAKE {
                 std::thread::yield_now();

@@ -63,7 +63,7 @@ pub(super) fn print(text: &str) {
 /// The placement of the threads of a server with these options.
 pub(super) fn place(options: &ServeOptions) -> Result<(Cores, Placement), String> {
     let cores = Cores::of_this_process().map_err(|error| format!("cannot read the cores: {error}"))?;
-    let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
+    let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_flags());
     let (placement, _) = arranged.map_err(|error| error.to_string())?;
     Ok((cores, placement))
 }

@@ -155,7 +155,8 @@ fn section(flag: &Flag) -> &'static str {
     match flag.name {
         "drain-delay" | "take-over" | "stall-timeout" | "strict-device-liveness" | "audit-log" => "Server",
         name if name == "record" || name.starts_with("record-") => "Server",
-        "io-cores" | "io-engine" | "spin-us" | "run-to-completion" | "request-plan-cache" => THREADS,
+        "io-cores" | "io-engine" | "spin-us" | "spin-percent" => THREADS,
+        "run-to-completion" | "request-plan-cache" => THREADS,
         "orca" | "engine-metrics" => "Metrics",
         name if name.starts_with("http-") => "HTTP",
         name if name.starts_with("grpc-") || name.starts_with("ipc-") => "gRPC",

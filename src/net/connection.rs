@@ -446,6 +446,22 @@ impl Connection {
         pieces
     }
 
+    /// Whether something happens when the send that has just been taken is over: more is sent, the connection ends, a
+    /// callback or the service is waiting. Without that the shard need not wake for it.
+    pub fn awaits_sent(&self) -> bool {
+        let is_awaited = match &self.wire {
+            Wire::Http(wire) => wire.has_answers_in_parts(),
+            Wire::Grpc(_) => false,
+            Wire::Ipc(_) => true,
+        };
+        is_awaited
+            || self.phase != ClosePhase::Open
+            || !self.sent_callbacks.is_empty()
+            || self.wire.unsent() > 0
+            || self.tls.as_ref().is_some_and(|tls| !tls.is_flushed())
+            || self.should_close()
+    }
+
     /// Notifies a TLS peer that nothing follows; true if bytes have to be sent for that.
     pub fn queue_close_notify(&mut self) -> bool {
         self.phase.may_send() && self.tls.as_mut().is_some_and(|tls| tls.queue_close_notify())

@@ -265,6 +265,11 @@ impl HttpWire {
         }
     }
 
+    /// The service waits for what the peer takes of an answer.
+    pub fn has_answers_in_parts(&self) -> bool {
+        !self.streamed.is_empty()
+    }
+
     /// Reports to the service how much of the answers in parts the peer has made room for.
     pub fn report_unsent<S: Service>(&mut self, shared: &mut ShardContext<S>) {
         let HttpWire { connection, streamed, sending, .. } = self;

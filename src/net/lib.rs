@@ -456,7 +456,12 @@ impl<S: Service> Net<S> {
             } else {
                 let is_foreign = pieces.iter().any(Slice::is_foreign) || connection.holds_foreign();
                 let bytes = pieces.iter().map(|piece| piece.len()).sum();
-                match core.engine.send(key, pieces) {
+                let is_awaited = is_foreign || self.phase != ShutdownPhase::Serving || connection.awaits_sent();
+                let started = match is_awaited {
+                    true => core.engine.send(key, pieces),
+                    false => core.engine.send_quietly(key, pieces),
+                };
+                match started {
                     Ok(()) => connection.send = SendState::InEngine { bytes },
                     Err(_) => connection.phase.fail(),
                 }

@@ -12,9 +12,10 @@ mod tls;
 use std::io::{Read as _, Write as _};
 
 use super::*;
+use late::Sends;
 use nereid_protocol::grpc::Code;
 use nereid_protocol::service::{GrpcReply, GrpcStatus, HttpReply, Reply};
-use peers::{GrpcPeer, World, ok_text};
+use peers::{GrpcPeer, Socket, World, ok_text};
 
 /// A second and what the wheel may round up.
 const SECOND_NS: u64 = 1_001_000_000;
@@ -42,6 +43,31 @@ fn pipelined_answers_leave_in_the_order_of_the_requests() {
         let got = world.read(&mut peer);
         let bodies: Vec<&str> = got.split("\r\n\r\n").skip(1).map(|rest| &rest[..2]).collect();
         assert_eq!(bodies, ["00", "01", "02", "03", "04", "05", "06", "07"], "seed {seed}");
+        drop(peer);
+        world.end();
+    }
+}
+
+/// A shard does not wake for the end of a quiet send, so nothing may depend on it.
+#[test]
+fn only_a_send_that_nothing_waits_for_is_quiet() {
+    for (head, drains, expected) in [
+        ("", false, Sends { plain: 0, quiet: 1 }),
+        ("Connection: close\r\n", false, Sends { plain: 1, quiet: 0 }),
+        ("", true, Sends { plain: 1, quiet: 0 }),
+    ] {
+        let mut world = World::new(3);
+        let mut peer: Socket = world.connect(Port::Http);
+        let request = format!("POST /wait HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\n42");
+        peer.write_all(request.as_bytes()).unwrap();
+        world.turns(60);
+        if drains {
+            world.drain();
+        }
+        let call = world.script.borrow().http[0].0;
+        world.mail(call, HttpReply::Answer(ok_text("ok")));
+        assert!(world.read(&mut peer).ends_with("ok"));
+        assert_eq!(world.sends.get(), expected, "{head:?}, {drains}");
         drop(peer);
         world.end();
     }

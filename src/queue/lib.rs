@@ -21,6 +21,7 @@ mod segmented_vec;
 mod sleeper;
 mod spin;
 mod sync;
+pub mod waits;
 mod wake_flag;
 
 #[cfg(all(test, loom))]

@@ -3,6 +3,7 @@
 //! A wake-up costs 20–25 µs, a read of memory nothing; so a thread that expects its next work sooner than that had
 //! better poll for it. It predicts that from its last waits. Polling takes a core that other threads may need: a
 //! permission belongs to a set of cores, counts the threads that work there, and lets none spin on the last of them.
+//! Where threads do not have the cores for themselves, each may spin for a share of its time only.
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ pub struct Spin(Option<Arc<Cores>>);
 struct Cores {
     budget_ns: u64,
     count: usize,
+    /// Of its time, what one thread may spin for; 100: there is no bound.
+    percent: u32,
     /// Threads that work or spin there.
     busy: AtomicUsize,
 }
@@ -27,11 +30,20 @@ pub struct CoreInUse(Spin);
 impl Spin {
     /// Polling longer than this never pays: about twice what a wake-up costs.
     pub const BUDGET_NS: u64 = 50_000;
+    /// The same where other threads may need the core: about what a wake-up costs.
+    pub const SHORT_NS: u64 = 20_000;
+    /// The share of its time for which a thread may spin there, in percent.
+    pub const SHORT_PERCENT: u32 = 5;
 
     /// Threads on `cores` cores may spin for `budget_ns` at a time; 0 of either forbids it.
     pub fn new(budget_ns: u64, cores: usize) -> Spin {
-        let is_allowed = budget_ns > 0 && cores > 0;
-        Spin(is_allowed.then(|| Arc::new(Cores { budget_ns, count: cores, busy: AtomicUsize::new(0) })))
+        Spin::limited(budget_ns, cores, 100)
+    }
+
+    /// The same, but each thread spins for `percent` of its time at most; 0 forbids it, 100 and more is no bound.
+    pub fn limited(budget_ns: u64, cores: usize, percent: u32) -> Spin {
+        let is_allowed = budget_ns > 0 && cores > 0 && percent > 0;
+        Spin(is_allowed.then(|| Arc::new(Cores { budget_ns, count: cores, percent, busy: AtomicUsize::new(0) })))
     }
 
     pub fn is_allowed(&self) -> bool {
@@ -41,6 +53,15 @@ impl Spin {
     /// 0 if spinning is forbidden.
     pub fn budget_ns(&self) -> u64 {
         self.0.as_ref().map_or(0, |cores| cores.budget_ns)
+    }
+
+    /// A thread may spin for a share of its time only: its cores are not its own.
+    pub fn is_limited(&self) -> bool {
+        self.percent() < 100
+    }
+
+    fn percent(&self) -> u32 {
+        self.0.as_ref().map_or(0, |cores| cores.percent)
     }
 
     /// Counts a core for the caller, which is about to work, however many threads spin.
@@ -77,6 +98,54 @@ pub struct AdaptiveSpin {
     spin: Spin,
     /// An exponential average.
     expected_ns: u64,
+    allowance: Allowance,
+    /// Time that was spun and not yet [taken](AdaptiveSpin::take_spun_ns).
+    spun_ns: u64,
+}
+
+/// What a thread may still spin: a share of the time that has passed. It may be overdrawn by one spin, because a spin
+/// can take longer than it was meant to.
+#[derive(Debug)]
+struct Allowance {
+    percent: u32,
+    left_ns: i64,
+    earned_until_ns: Option<u64>,
+}
+
+/// The time whose share a thread can save up.
+const SAVED_OVER_NS: u64 = 100_000_000;
+
+impl Allowance {
+    fn new(percent: u32) -> Allowance {
+        Allowance { percent, left_ns: 0, earned_until_ns: None }
+    }
+
+    fn is_bound(&self) -> bool {
+        self.percent < 100
+    }
+
+    /// Whether a spin of that length fits.
+    fn permits(&mut self, spin_ns: u64, now_ns: u64) -> bool {
+        if !self.is_bound() {
+            return true;
+        }
+        let share = |ns: u64| (ns.min(SAVED_OVER_NS) * u64::from(self.percent) / 100) as i64;
+        // A new thread has saved nothing.
+        let since_ns = self.earned_until_ns.unwrap_or(now_ns);
+        let earned_ns = share(now_ns.saturating_sub(since_ns));
+        // What is less than a nanosecond is not lost: it is earned by a later call.
+        if earned_ns > 0 || self.earned_until_ns.is_none() {
+            self.earned_until_ns = Some(now_ns);
+            self.left_ns = self.left_ns.saturating_add(earned_ns).min(share(SAVED_OVER_NS));
+        }
+        i64::try_from(spin_ns).is_ok_and(|spin_ns| spin_ns <= self.left_ns)
+    }
+
+    fn spend(&mut self, spun_ns: u64) {
+        if self.is_bound() {
+            self.left_ns = self.left_ns.saturating_sub_unsigned(spun_ns);
+        }
+    }
 }
 
 /// The last wait's weight in the average: one in this many.
@@ -89,14 +158,30 @@ const POLLS: u32 = 16;
 impl AdaptiveSpin {
     /// A new thread sleeps until its recorded waits are short.
     pub fn new(spin: Spin) -> AdaptiveSpin {
-        let expected_ns = spin.budget_ns();
-        AdaptiveSpin { spin, expected_ns }
+        let (expected_ns, allowance) = (spin.budget_ns(), Allowance::new(spin.percent()));
+        AdaptiveSpin { spin, expected_ns, allowance, spun_ns: 0 }
     }
 
     /// How long to spin before the next sleep; 0: not at all.
-    pub fn limit_ns(&self) -> u64 {
+    pub fn limit_ns(&mut self, now_ns: u64) -> u64 {
         let budget_ns = self.spin.budget_ns();
-        if self.expected_ns < budget_ns { budget_ns } else { 0 }
+        if self.expects_work() && self.allowance.permits(budget_ns, now_ns) { budget_ns } else { 0 }
+    }
+
+    /// The last waits were short.
+    fn expects_work(&self) -> bool {
+        self.expected_ns < self.spin.budget_ns()
+    }
+
+    /// The thread has spun for so long, outside [`spin_until`](AdaptiveSpin::spin_until).
+    pub fn spend(&mut self, spun_ns: u64) {
+        self.allowance.spend(spun_ns);
+        self.spun_ns = self.spun_ns.saturating_add(spun_ns);
+    }
+
+    /// The time that was spun since the last call.
+    pub fn take_spun_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.spun_ns)
     }
 
     /// Records a wait. Of a wait that ended in a sleep, the wake-up is left out: without the sleep there would be none.
@@ -110,28 +195,39 @@ impl AdaptiveSpin {
     /// Polls until `is_over` returns true, for as long as spinning pays and at most until `until_ns`. True if it
     /// returned true.
     pub fn spin_until(
-        &self,
+        &mut self,
         until_ns: Option<u64>,
         clock: impl Fn() -> u64,
         mut is_over: impl FnMut() -> bool,
     ) -> bool {
-        let limit_ns = self.limit_ns();
+        if !self.expects_work() {
+            return false;
+        }
+        let spin = self.spin.clone();
+        let Some(_core) = spin.enter() else { return false };
+        let began_ns = clock();
+        let limit_ns = self.limit_ns(began_ns);
         if limit_ns == 0 {
             return false;
         }
-        let Some(_core) = self.spin.enter() else { return false };
-        let until_ns = clock().saturating_add(limit_ns).min(until_ns.unwrap_or(u64::MAX));
-        loop {
+        let until_ns = began_ns.saturating_add(limit_ns).min(until_ns.unwrap_or(u64::MAX));
+        let mut poll = || {
             for _ in 0..POLLS {
                 if is_over() {
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if clock() >= until_ns {
-                return false;
+            false
+        };
+        let (is_seen, ended_ns) = loop {
+            let (is_seen, now_ns) = (poll(), clock());
+            if is_seen || now_ns >= until_ns {
+                break (is_seen, now_ns);
             }
-        }
+        };
+        self.spend(ended_ns.saturating_sub(began_ns));
+        is_seen
     }
 }
 
@@ -151,35 +247,35 @@ mod tests {
 
     #[test]
     fn short_waits_are_spun_through_and_long_ones_slept_through() {
-        assert_eq!(after_waits(&[]).limit_ns(), 0, "no wait is recorded");
-        assert_eq!(after_waits(&[(100, false)]).limit_ns(), BUDGET);
-        assert_eq!(after_waits(&[(100, false), (BUDGET * 100, false)]).limit_ns(), 0, "one pause ends it");
+        assert_eq!(after_waits(&[]).limit_ns(1), 0, "no wait is recorded");
+        assert_eq!(after_waits(&[(100, false)]).limit_ns(1), BUDGET);
+        assert_eq!(after_waits(&[(100, false), (BUDGET * 100, false)]).limit_ns(1), 0, "one pause ends it");
         let mut after_pause = after_waits(&[(10, false), (u64::MAX, true)]);
         let rounds = (0..).take_while(|_| {
             after_pause.record_wait(100, true);
-            after_pause.limit_ns() == 0
+            after_pause.limit_ns(1) == 0
         });
         assert!(rounds.count() < 4, "and a few short waits bring it back");
         // Waits a little longer than the budget are never spun through.
         let mut adaptive = after_waits(&[]);
         for _ in 0..100 {
             adaptive.record_wait(BUDGET + BUDGET / 2 + 20, true);
-            assert_eq!(adaptive.limit_ns(), 0);
+            assert_eq!(adaptive.limit_ns(1), 0);
         }
     }
 
     #[test]
     fn a_wake_up_is_not_a_wait() {
         // Half a budget of each is the wake-up's.
-        assert_eq!(after_waits(&[(BUDGET, true), (BUDGET, true)]).limit_ns(), BUDGET);
-        assert_eq!(after_waits(&[(BUDGET, false), (BUDGET, false)]).limit_ns(), 0);
+        assert_eq!(after_waits(&[(BUDGET, true), (BUDGET, true)]).limit_ns(1), BUDGET);
+        assert_eq!(after_waits(&[(BUDGET, false), (BUDGET, false)]).limit_ns(1), 0);
     }
 
     #[test]
     fn a_thread_that_must_not_spin_never_polls() {
         let mut adaptive = AdaptiveSpin::new(Spin::default());
         adaptive.record_wait(1, false);
-        assert_eq!(adaptive.limit_ns(), 0);
+        assert_eq!(adaptive.limit_ns(1), 0);
         assert!(!adaptive.spin_until(None, || unreachable!(), || unreachable!()));
         assert!(!Spin::new(0, 4).is_allowed() && !Spin::new(1, 0).is_allowed());
         drop(Spin::default().work());
@@ -191,7 +287,8 @@ mod tests {
         let spin = Spin::new(BUDGET, 2);
         let (working, spinning) = (spin.work(), spin.enter());
         assert!(spinning.is_some() && spin.enter().is_none());
-        let adaptive = AdaptiveSpin { spin: spin.clone(), expected_ns: 0 };
+        let mut adaptive = AdaptiveSpin::new(spin.clone());
+        adaptive.record_wait(0, false);
         assert!(!adaptive.spin_until(None, || unreachable!(), || unreachable!()));
         drop(working);
         assert!(adaptive.spin_until(None, || 0, || true));
@@ -203,10 +300,10 @@ mod tests {
 
     #[test]
     fn a_spin_ends_with_its_condition_or_with_its_time() {
-        let adaptive = after_waits(&[(100, false)]);
+        let mut adaptive = after_waits(&[(100, false)]);
         let (now_ns, polls) = (Cell::new(5), Cell::new(0));
         let clock = || now_ns.replace(now_ns.get() + 100);
-        let seen_at = |count: u32| {
+        let mut seen_at = |count: u32| {
             polls.set(0);
             adaptive.spin_until(None, clock, || polls.replace(polls.get() + 1) == count)
         };
@@ -216,5 +313,42 @@ mod tests {
         let began_ns = now_ns.get();
         assert!(!adaptive.spin_until(Some(began_ns + 250), clock, || false));
         assert_eq!(now_ns.get(), began_ns + 400);
+    }
+    #[test]
+    fn a_share_of_the_time_is_spun_through_and_no_more() {
+        // A tenth: a spin of 1,000 ns needs 10,000 ns before it.
+        let mut adaptive = AdaptiveSpin::new(Spin::limited(BUDGET, 1, 10));
+        adaptive.record_wait(0, false);
+        assert_eq!(adaptive.limit_ns(5), 0, "nothing is saved yet");
+        assert_eq!((adaptive.limit_ns(10_004), adaptive.limit_ns(10_015)), (0, BUDGET));
+        adaptive.spend(BUDGET);
+        assert_eq!(adaptive.take_spun_ns(), BUDGET);
+        assert_eq!((adaptive.take_spun_ns(), adaptive.limit_ns(10_016)), (0, 0), "it is spent");
+        // A spin that took longer than it was meant to is paid off first.
+        adaptive.spend(BUDGET);
+        assert_eq!((adaptive.limit_ns(30_000), adaptive.limit_ns(30_035)), (0, BUDGET));
+        // After a pause there is what 100 ms save, whatever its length.
+        assert_eq!(adaptive.limit_ns(u64::MAX), BUDGET);
+        adaptive.spend(SAVED_OVER_NS / 10 - BUDGET);
+        assert_eq!(adaptive.limit_ns(u64::MAX), BUDGET);
+        adaptive.spend(1);
+        assert_eq!(adaptive.limit_ns(u64::MAX), 0);
+    }
+
+    #[test]
+    fn spins_of_a_share_are_counted_whether_they_pay_or_not() {
+        let mut adaptive = AdaptiveSpin::new(Spin::limited(BUDGET, 1, 10));
+        adaptive.record_wait(0, false);
+        let now_ns = Cell::new(5);
+        let clock = || now_ns.replace(now_ns.get() + 100);
+        assert!(!adaptive.spin_until(None, clock, || unreachable!("nothing is saved yet")));
+        now_ns.set(19_005);
+        assert!(adaptive.spin_until(None, clock, || true));
+        assert_eq!(adaptive.take_spun_ns(), 100);
+        assert!(!adaptive.spin_until(None, clock, || false));
+        assert_eq!(adaptive.take_spun_ns(), BUDGET);
+        assert!(!adaptive.spin_until(None, clock, || unreachable!("what is left is no whole spin")));
+        assert!(!Spin::limited(BUDGET, 1, 0).is_allowed());
+        assert!(Spin::limited(BUDGET, 1, 99).is_limited() && !Spin::new(BUDGET, 1).is_limited());
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Next, Payload, PayloadSource};
 use nereid_clock::now_ns;
+use nereid_queue::waits::INSTANCES;
 use nereid_queue::{AdaptiveSpin, Spin, WakeFlag};
 use nereid_request::Waker;
 
@@ -27,7 +28,9 @@ impl Parker {
     pub fn waker(&self) -> Waker {
         let flag = Arc::clone(&self.flag);
         Waker::new(move || {
-            flag.call();
+            if flag.call() {
+                INSTANCES.count_wake_up();
+            }
         })
     }
 
@@ -35,8 +38,16 @@ impl Parker {
     #[inline]
     fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
-        let has_slept = !self.spin.spin_until(until_ns, now_ns, || self.flag.is_called());
-        self.flag.wait(|| park(until_ns));
+        self.spin.spin_until(until_ns, now_ns, || self.flag.is_called());
+        INSTANCES.count_spin(self.spin.take_spun_ns());
+        let mut has_slept = false;
+        self.flag.wait(|| {
+            has_slept = true;
+            park(until_ns)
+        });
+        if has_slept {
+            INSTANCES.count_sleep();
+        }
         self.spin.record_wait(now_ns().saturating_sub(began_ns), has_slept);
     }
 }

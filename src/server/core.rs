@@ -26,7 +26,6 @@ use nereid_net::IpcCounts;
 use nereid_observe::metrics::{CallbackMetric, HostGauges, HostPoller, MetricsConfig, PageFormat, Registry};
 use nereid_observe::statistics::slowest;
 use nereid_observe::trace::Traces;
-use nereid_queue::Spin;
 use nereid_request::Status;
 use nereid_scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use nereid_shard::placement::{Cores, Placement};
@@ -86,7 +85,7 @@ impl Core {
 
     /// The same inside an application, which assigns its cores itself: no thread of ours is bound to one.
     pub fn start_embedded(options: &Options, libraries: &Libraries, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
-        let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
+        let placement = Placement { shards: Vec::new(), ..Placement::unpinned() };
         // An application has no port of its own for the page.
         let options = &Options { allow_ui: false, ..options.clone() };
         Core::placed(options, libraries, Guard::default(), &cores()?, placement, access)
@@ -103,9 +102,15 @@ impl Core {
         options.check().map_err(Failure::Creating)?;
         let options = &budget::within_addresses(options);
         let host_policies = Arc::new(host_policies(options).map_err(Failure::Start)?);
-        if placement.spin_ns > 0 && !instance::all_within(&host_policies, &placement.workers) {
-            info!("threads sleep at once when they wait: a host policy puts instances on cores of the network");
-            placement.spin_ns = 0;
+        if placement.spin_percent >= 100
+            && placement.spin_ns > 0
+            && !instance::all_within(&host_policies, &placement.workers)
+        {
+            info!("threads spin for a share of their time only: a host policy puts instances on cores of the network");
+            let (spin_ns, percent) = (placement.spin_ns, options.spin_percent);
+            placement.share_cores();
+            placement.spin_ns = spin_ns.min(placement.spin_ns);
+            placement.spin_percent = percent.unwrap_or(placement.spin_percent);
         }
         let gpus = Gpus::discover(&options.gpu_settings());
         devices::log_unused_options(options, &gpus);
@@ -142,7 +147,7 @@ impl Core {
             },
             worker_cpus: placement.workers.clone(),
             worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
-            worker_spin: Spin::new(placement.spin_ns, placement.workers.len()),
+            worker_spin: placement.worker_spin(cores.quota),
             host_policies,
             pool: pool.clone(),
             metrics: Arc::clone(&custom_metrics),
@@ -251,10 +256,10 @@ impl Core {
 /// The cores of the process, and which threads are bound to them.
 fn arrange(options: &Options) -> Result<(Cores, Placement), Failure> {
     let cores = cores()?;
-    let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
-    let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
-    if let Some(why) = no_spin {
-        warn!("--spin-us has no effect: {why}");
+    let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_flags());
+    let (placement, one_core) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
+    if let Some(why) = one_core {
+        warn!("--spin-us and --spin-percent have no effect: {why}");
     }
     Ok((cores, placement))
 }

@@ -21,6 +21,7 @@ use nereid_observe::metrics::{
 use nereid_observe::panics::ThreadKind;
 use nereid_observe::statistics::{DeviceReading, Distributions, Snapshot};
 use nereid_observe::trace::{self, Traces};
+use nereid_queue::waits;
 use nereid_request::RefusalReason;
 use nereid_scheduler::ServedModel;
 
@@ -136,7 +137,30 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<M
         metrics.counter("nereid_recorded_bytes_total", "Bytes of the file of recorded requests", &[], move || {
             of_bytes.as_ref().map_or(0, |recorder| recorder.bytes_written())
         });
-    gauges.into_iter().chain(recorded).chain([bytes]).chain(panics).chain(refused).collect()
+    let waits = wait_metrics(metrics).into_iter().flatten();
+    gauges.into_iter().chain(recorded).chain([bytes]).chain(panics).chain(refused).chain(waits).collect()
+}
+
+/// How the threads of this process wait for work.
+fn wait_metrics(metrics: &Registry) -> [[Made; 3]; 2] {
+    let threads = [(ThreadKind::Shard, &waits::SHARDS), (ThreadKind::Instance, &waits::INSTANCES)];
+    threads.map(|(kind, waits)| {
+        let labels = [("thread", kind.label())];
+        [
+            metrics.counter("nereid_sleeps_total", "Waits in the kernel, by the kind of thread", &labels, move || {
+                waits.sleeps()
+            }),
+            metrics.counter("nereid_wake_ups_total", "Threads woken by others, by their kind", &labels, move || {
+                waits.wake_ups()
+            }),
+            metrics.counter(
+                "nereid_spin_nanoseconds_total",
+                "Time for which threads polled for work before they slept, by their kind, in nanoseconds",
+                &labels,
+                move || waits.spun_ns(),
+            ),
+        ]
+    })
 }
 
 /// The settings of `--metrics-config`. As in Triton none of them makes the start fail.

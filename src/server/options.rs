@@ -24,7 +24,7 @@ pub use nereid_protocol::compression::Level;
 pub use nereid_scheduler::RunToCompletion;
 use nereid_scheduler::cache::KeyForm;
 use nereid_scheduler::cache::settings::{Code, Described};
-pub use nereid_shard::placement::IoCores;
+pub use nereid_shard::placement::{IoCores, SpinFlags};
 
 /// `--stall-timeout`: correct models rarely execute for so long.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -242,6 +242,8 @@ pub struct Options {
     pub io_engine: IoEngine,
     /// Microseconds for which a thread spins before it sleeps; `None`: depends on the cores.
     pub spin_us: Option<u32>,
+    /// The share of its time for which a thread spins at most; `None`: depends on the cores.
+    pub spin_percent: Option<u32>,
     /// Which requests shards execute themselves.
     pub run_to_completion: RunToCompletion,
     /// Shards cache what they derive from requests and answers, and reuse it for equal ones.
@@ -363,6 +365,7 @@ impl Default for Options {
             io_cores: None,
             io_engine: IoEngine::Auto,
             spin_us: None,
+            spin_percent: None,
             run_to_completion: RunToCompletion::default(),
             request_plan_cache: true,
             orca: Orca::OnRequest,
@@ -412,6 +415,11 @@ impl Options {
     /// Whether the inspect page is there.
     pub fn has_ui(&self) -> bool {
         self.allow_ui && self.metrics.allowed
+    }
+
+    /// The flags about spinning.
+    pub fn spin_flags(&self) -> SpinFlags {
+        SpinFlags { us: self.spin_us, percent: self.spin_percent }
     }
 
     /// For a server without ports, which an application links.

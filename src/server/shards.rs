@@ -29,7 +29,6 @@ use nereid_observe::metrics::Registry;
 use nereid_observe::panics::ThreadKind;
 use nereid_protocol::grpc;
 use nereid_protocol::slow_peers::SlowPeers;
-use nereid_queue::Spin;
 use nereid_request::{ShardSink, never_wait_here};
 use nereid_scheduler::validate::tensors_looked_at_max;
 use nereid_shard::engine::Limits;
@@ -237,7 +236,7 @@ impl Shards {
                 engine: choice.engine,
                 host: parts.host,
                 cpu: parts.placement.shards[shard],
-                spin: Spin::new(parts.placement.spin_ns, 1),
+                spin: parts.placement.shard_spin(),
                 limits: Limits { connections: nereid_net::CONNECTIONS_MAX, ..Limits::default() },
                 timers_max: TIMERS_MAX,
                 pool: parts.pool.clone(),

@@ -16,6 +16,7 @@
 //! | `register` | key unused | nothing; on failure the descriptor is closed |
 //! | `receive`, `receive_direct` | no receive in flight | one `Received` |
 //! | `send` | no send in flight | one `Sent` for the whole gather |
+//! | `send_quietly` | no send in flight | the same; but its success alone need not end a parked turn |
 //! | `recall` | send in flight | that send's `Sent` as soon as the engine can |
 //! | `shutdown` | registered, not closing | nothing |
 //! | `close` | registered, not closing | one `Closed`, at zero operations in flight; then the key may be reused |
@@ -30,7 +31,7 @@
 //! When all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): no
 //! receive fails, and only the slowest holders of chunks delay others. An acceptor that is out of descriptors or memory
 //! reports it and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;
-//! the rest waits for the next turn.
+//! the rest waits for the next turn. Quiet sends come on top: at most one for each connection.
 
 #![allow(unsafe_code)]
 
@@ -62,7 +63,7 @@ pub use uring::{Unavailable, Uring};
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.
 pub const ACCEPT_RETRY_NS: u64 = 50_000_000;
-/// Events that one turn delivers at most, plus at most one for each connection that closes.
+/// Events that one turn delivers at most, plus at most one for each connection that closes or has sent quietly.
 pub const EVENTS_PER_TURN: usize = 512;
 
 /// Moves bytes. The [module](self) states which call is allowed when.
@@ -84,6 +85,12 @@ pub trait Engine {
     /// Sends all bytes of `pieces`, in order. The engine continues partial sends by itself.
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused>;
 
+    /// The same for a send whose success nothing waits for: a turn that parks may report it when another event has
+    /// ended the park. A failure, and what the peer does not take, are dealt with as those of `send`.
+    fn send_quietly(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        self.send(key, pieces)
+    }
+
     /// Ends a send that the peer does not take: `Sent` brings back what is left, so that its memory can be dropped.
     fn recall(&mut self, key: Key) -> Result<(), Refused>;
 
@@ -94,8 +101,8 @@ pub trait Engine {
     fn close(&mut self, key: Key) -> Result<(), Refused>;
 
     /// Starts the requested operations, waits as long as `park` allows if there is no event to report, and appends the
-    /// events. An error is the engine's own and final.
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()>;
+    /// events. True if it has waited. An error is the engine's own and final.
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool>;
 
     /// Ends a parked turn from any thread; reported as `Woken`.
     fn waker(&self) -> Waker;

@@ -157,7 +157,7 @@ pub fn run<H: Handler>(
             let moved = watch
                 .measure(|| shard.turn(may_park))
                 .inspect_err(|error| report(&options.name, options.engine, error))?;
-            may_park = park_policy.may_park(moved, shard.core.now_ns());
+            may_park = park_policy.may_park(moved, shard.parked_ns(), shard.core.now_ns());
             Ok(!shard.handler.stopped())
         })
     };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::engine::Waker;
+use nereid_queue::waits::SHARDS;
 use nereid_queue::{Mpsc, Post, Sleeper};
 
 /// What is posted to a shard, by its reader there.
@@ -51,7 +52,9 @@ impl<M> Mailbox<M> {
             return;
         }
         self.0.queue.push(mail.into());
-        self.0.sleeper.notify();
+        if self.0.sleeper.notify() {
+            SHARDS.count_wake_up();
+        }
     }
 
     /// True once the shard is gone.

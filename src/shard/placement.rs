@@ -1,8 +1,8 @@
 //! Which cores the shards run on, and which are left to the workers.
 //!
-//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned and none
-//! spins, because every thread may have to share its core with the thread that it waits for. A CPU quota counts like
-//! missing cores: spinning would burn the quota that the model needs.
+//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned, and each spins
+//! for a small share of its time only, because it may have to share its core with the thread that it waits for. A CPU
+//! quota counts like missing cores: spinning burns the quota that the model needs.
 
 mod cgroup;
 mod quota;
@@ -48,6 +48,8 @@ pub struct Placement {
     pub workers: Vec<usize>,
     /// How long a thread may spin before it parks; 0: not at all.
     pub spin_ns: u64,
+    /// Of its time, what a thread may spin for; 100: there is no bound.
+    pub spin_percent: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,14 +64,17 @@ pub enum PlacementError {
     NotOurs { cpu: usize, have: Vec<usize> },
 }
 
-/// Why no thread spins although `--spin-us` requests it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoSpin {
-    #[error("I/O and models share their cores (--io-cores can part them)")]
-    Shared,
-    #[error("this process may not use its cores all the time (a CPU quota)")]
-    Rationed,
+/// Flags about spinning; `None`: as the cores suggest.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpinFlags {
+    pub us: Option<u32>,
+    pub percent: Option<u32>,
 }
+
+/// The process has one core, so no thread spins although a flag requests it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this process may use one core only, which the thread that is waited for needs")]
+pub struct OneCore;
 
 impl FromStr for IoCores {
     type Err = PlacementError;
@@ -130,7 +135,7 @@ impl Cores {
         };
         // The workers need cores to run the models: shards on every core share them with the workers.
         if self.quota < PIN_FROM || count >= self.cpus.len() {
-            return Ok(Placement { shards: vec![None; count], workers: Vec::new(), spin_ns: 0 });
+            return Ok(Placement { shards: vec![None; count], ..Placement::unpinned() });
         }
         self.place_on(self.cpus.get(..count).unwrap_or(&self.cpus))
     }
@@ -145,34 +150,57 @@ impl Cores {
         let workers: Vec<usize> = self.cpus.iter().copied().filter(|cpu| !list.contains(cpu)).collect();
         let spins = self.quota >= PIN_FROM && self.quota == self.cpus.len() && !workers.is_empty();
         let spin_ns = if spins { Spin::BUDGET_NS } else { 0 };
-        Ok(Placement { shards: list.iter().map(|cpu| Some(*cpu)).collect(), workers, spin_ns })
+        let shards = list.iter().map(|cpu| Some(*cpu)).collect();
+        Ok(Placement { shards, workers, spin_ns, spin_percent: 100 })
     }
 
-    /// Places shards and workers, and sets how long they may spin: for `spin_us` if the placement allows it. An
-    /// operator may request to spin on fewer cores than the default needs, but where shards and workers share a core,
-    /// or a quota limits their time, a spinning thread keeps others from their work.
+    /// Places shards and workers, and sets how long they may spin.
+    ///
+    /// Without a bound only where shards and workers have cores of their own, all the time: by default from four cores
+    /// on, on fewer if an operator requests a time. Elsewhere a thread that spins keeps others from their work, so its
+    /// spins are short and take a share of its time.
     pub fn arrange(
         &self,
         wanted: Option<&IoCores>,
-        spin_us: Option<u32>,
-    ) -> Result<(Placement, Option<NoSpin>), PlacementError> {
-        let placement = self.place(wanted)?;
+        flags: SpinFlags,
+    ) -> Result<(Placement, Option<OneCore>), PlacementError> {
+        let mut placement = self.place(wanted)?;
         let are_apart = !placement.workers.is_empty() && placement.shards.iter().all(Option::is_some);
-        let (spin_ns, refused) = match spin_us {
-            None => (placement.spin_ns, None),
-            Some(0) => (0, None),
-            Some(_) if !are_apart => (0, Some(NoSpin::Shared)),
-            Some(_) if self.quota < self.cpus.len() => (0, Some(NoSpin::Rationed)),
-            Some(spin_us) => (u64::from(spin_us) * 1_000, None),
-        };
-        Ok((Placement { spin_ns, ..placement }, refused))
+        let is_own = are_apart && self.quota == self.cpus.len() && (placement.spin_ns > 0 || flags.us.is_some());
+        if !is_own {
+            placement.share_cores();
+        }
+        placement.spin_ns = flags.us.map_or(placement.spin_ns, |us| u64::from(us) * 1_000);
+        placement.spin_percent = flags.percent.unwrap_or(placement.spin_percent);
+        if self.quota > 1 {
+            return Ok((placement, None));
+        }
+        let is_requested = flags.us.is_some_and(|us| us > 0) || flags.percent.is_some_and(|percent| percent > 0);
+        placement.spin_ns = 0;
+        Ok((placement, is_requested.then_some(OneCore)))
     }
 }
 
 impl Placement {
     /// One shard, wherever the scheduler puts it: for the library, which runs in a process of an application.
     pub fn unpinned() -> Placement {
-        Placement { shards: vec![None], workers: Vec::new(), spin_ns: 0 }
+        Placement { shards: vec![None], workers: Vec::new(), spin_ns: 0, spin_percent: 100 }
+    }
+
+    /// Threads may need the cores of those that spin: spins are short and take a small share of a thread's time.
+    pub fn share_cores(&mut self) {
+        (self.spin_ns, self.spin_percent) = (Spin::SHORT_NS, Spin::SHORT_PERCENT);
+    }
+
+    /// The permission of a shard to spin.
+    pub fn shard_spin(&self) -> Spin {
+        Spin::limited(self.spin_ns, 1, self.spin_percent)
+    }
+
+    /// The permission of the workers to spin, in a process with so many cores: one is left to the shards.
+    pub fn worker_spin(&self, cores: usize) -> Spin {
+        let count = if self.workers.is_empty() { cores.saturating_sub(1) } else { self.workers.len() };
+        Spin::limited(self.spin_ns, count, self.spin_percent)
     }
 }
 
@@ -237,21 +265,43 @@ mod tests {
     }
 
     #[test]
-    fn a_spin_time_is_granted_where_no_core_is_shared() {
-        let spins = |cores: &Cores, io: IoCores, spin_us| {
-            let (placement, refused) = cores.arrange(Some(&io), spin_us).unwrap();
-            (placement.spin_ns, refused)
+    fn spins_are_bounded_where_cores_are_shared() {
+        let spins = |cores: &Cores, io: IoCores, us, percent| {
+            let (placement, refused) = cores.arrange(Some(&io), SpinFlags { us, percent }).unwrap();
+            (placement.spin_ns / 1_000, placement.spin_percent, refused)
         };
         let first = || IoCores::List(vec![0]);
-        assert_eq!(spins(&cores(8, 8), first(), None), (Spin::BUDGET_NS, None));
-        assert_eq!(spins(&cores(2, 2), first(), None), (0, None));
-        assert_eq!(spins(&cores(2, 2), first(), Some(20)), (20_000, None), "fewer cores than the rule requires");
-        assert_eq!(spins(&cores(8, 8), first(), Some(0)), (0, None));
-        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(20)), (0, Some(NoSpin::Shared)));
-        assert_eq!(spins(&cores(4, 4), IoCores::Count(4), Some(20)), (0, Some(NoSpin::Shared)));
-        assert_eq!(spins(&cores(2, 2), IoCores::List(vec![0, 1]), Some(20)), (0, Some(NoSpin::Shared)));
-        assert_eq!(spins(&cores(8, 4), first(), Some(20)), (0, Some(NoSpin::Rationed)));
-        assert_eq!(spins(&cores(8, 4), first(), Some(0)), (0, None));
+        let (own, short) = ((50, 100, None), (20, 5, None));
+        assert_eq!((Spin::BUDGET_NS, Spin::SHORT_NS, Spin::SHORT_PERCENT), (50_000, 20_000, 5));
+        assert_eq!(spins(&cores(8, 8), first(), None, None), own);
+        assert_eq!(spins(&cores(8, 8), first(), Some(0), None), (0, 100, None));
+        assert_eq!(spins(&cores(8, 8), first(), None, Some(30)), (50, 30, None));
+        assert_eq!(spins(&cores(2, 2), first(), None, None), short);
+        assert_eq!(spins(&cores(2, 2), first(), Some(30), None), (30, 100, None), "fewer cores than the rule requires");
+        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), None, None), short);
+        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(30), Some(7)), (30, 7, None));
+        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(0), None), (0, 5, None));
+        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), None, Some(0)), (20, 0, None));
+        assert_eq!(spins(&cores(4, 4), IoCores::Count(4), None, None), short);
+        assert_eq!(spins(&cores(2, 2), IoCores::List(vec![0, 1]), Some(30), None), (30, 5, None));
+        assert_eq!(spins(&cores(8, 4), first(), None, None), short, "a quota");
+        // The thread that one waits for needs the only core.
+        assert_eq!(spins(&cores(1, 1), IoCores::Count(1), None, None), (0, 5, None));
+        assert_eq!(spins(&cores(4, 1), IoCores::Count(1), Some(30), None), (0, 5, Some(OneCore)));
+        assert_eq!(spins(&cores(1, 1), IoCores::Count(1), None, Some(5)), (0, 5, Some(OneCore)));
+        assert_eq!(spins(&cores(1, 1), IoCores::Count(1), Some(0), Some(0)), (0, 0, None));
+    }
+
+    #[test]
+    fn workers_leave_a_core_to_the_shards() {
+        let placed = |count| cores(count, count).arrange(None, SpinFlags::default()).unwrap().0;
+        let all_enter = |spin: Spin| std::iter::from_fn(|| spin.enter().map(std::mem::forget)).count();
+        assert_eq!(all_enter(placed(8).worker_spin(8)), 6);
+        assert_eq!(all_enter(placed(2).worker_spin(2)), 1);
+        assert_eq!(all_enter(placed(1).worker_spin(1)), 0);
+        assert!(placed(2).worker_spin(2).is_limited() && placed(2).shard_spin().is_limited());
+        assert!(!placed(8).worker_spin(8).is_limited() && !placed(8).shard_spin().is_limited());
+        assert!(!Placement::unpinned().shard_spin().is_allowed());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::engine::{Engine, Event, Park};
 use super::mailbox::{Inbox, Mail};
 use super::timer::Timers;
 use nereid_memory::Pool;
+use nereid_queue::waits::SHARDS;
 use nereid_queue::{Actor, AdaptiveSpin, Spin};
 
 /// Mails that one turn reads.
@@ -41,7 +42,7 @@ pub trait Handler {
     fn timer(&mut self, timer: Self::Timer, core: &mut Core<Self::Timer>);
 
     /// Gives the actor's replies to their connections, and starts one send for each connection that has output. Called
-    /// once a turn, after the mail and the actor's work and before the engine.
+    /// after the mail and the actor's work and before the engine, twice in a turn that may park behind work.
     fn flush(&mut self, core: &mut Core<Self::Timer>);
 
     /// The time of the handler's next own deadline, beside its timers.
@@ -106,18 +107,26 @@ pub struct Shard<H: Handler> {
     pub core: Core<H::Timer>,
     inbox: Inbox<MailOf<H>>,
     events: Vec<Event>,
+    /// Whether the last turn had work.
+    has_moved: bool,
+    parked_ns: Option<u64>,
 }
 
 impl<H: Handler> Shard<H> {
     /// The engine must wait for the inbox's waker.
     pub fn new(handler: H, core: Core<H::Timer>, inbox: Inbox<MailOf<H>>) -> Shard<H> {
-        Shard { handler, core, inbox, events: Vec::new() }
+        Shard { handler, core, inbox, events: Vec::new(), has_moved: false, parked_ns: None }
+    }
+
+    /// How long the last turn has waited; `None`: not at all.
+    pub fn parked_ns(&self) -> Option<u64> {
+        self.parked_ns
     }
 
     /// One turn. If there is no work it waits, unless `may_park` is false. True if anything was done: then there may be
     /// more work at once.
     pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
-        let Shard { handler, core, inbox, events } = self;
+        let Shard { handler, core, inbox, events, has_moved, parked_ns } = self;
         core.read_clock();
         let drained = inbox.drain(MAILS_PER_TURN, |mail| match mail {
             Mail::Handler(mail) => handler.mail(mail, core),
@@ -128,16 +137,20 @@ impl<H: Handler> Shard<H> {
             }
         });
         let mut moved = drained > 0;
-        if let Some((actor, replies)) = handler.actor() {
-            actor.work(replies);
+        work_and_flush(handler, core);
+        let may_park = may_park && !handler.stopped();
+        if may_park && (moved || *has_moved) {
+            // What the flush has led to is done too, so that a turn with work parks in the call that starts its sends.
+            work_and_flush(handler, core);
         }
-        handler.flush(core);
-        let parked = match may_park && !moved && !handler.stopped() && !handler.has_work() {
+        let mut park_began_ns = 0;
+        let parked = match may_park && !handler.has_work() {
             true => {
                 let deadlines = [core.timers.next_deadline(), handler.next_deadline_ns()];
                 let park = deadlines.into_iter().flatten().min().map_or(Park::Forever, Park::Until);
                 inbox.sleep(|| {
                     let park = if handler.prepare_park() { park } else { Park::Never };
+                    park_began_ns = core.clock.now_ns();
                     core.engine.turn(park, events)
                 })
             }
@@ -145,8 +158,9 @@ impl<H: Handler> Shard<H> {
         };
         // Mail came just before the park, or parking was not allowed: the handler's operations are started all the
         // same.
-        parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
+        let has_waited = parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
         core.read_clock();
+        *parked_ns = has_waited.then(|| core.now_ns.saturating_sub(park_began_ns));
         for event in events.drain(..) {
             moved = true;
             handler.event(event, core);
@@ -160,36 +174,64 @@ impl<H: Handler> Shard<H> {
             moved = true;
             handler.on_time(core);
         }
-        Ok(moved || budget == 0 || handler.has_work())
+        *has_moved = moved || budget == 0 || handler.has_work();
+        Ok(*has_moved)
     }
+}
+
+fn work_and_flush<H: Handler>(handler: &mut H, core: &mut Core<H::Timer>) {
+    if let Some((actor, replies)) = handler.actor() {
+        actor.work(replies);
+    }
+    handler.flush(core);
 }
 
 /// When an idle shard stops spinning and parks: at once, unless its last waits were short.
 #[derive(Debug)]
 pub struct ParkPolicy {
     spin: AdaptiveSpin,
-    idle_since_ns: Option<u64>,
+    wait: Option<Wait>,
+}
+
+/// The wait of a shard for its next work.
+#[derive(Debug)]
+struct Wait {
+    since_ns: u64,
+    spins_for_ns: u64,
     has_slept: bool,
 }
 
 impl ParkPolicy {
     pub fn new(spin: Spin) -> ParkPolicy {
-        ParkPolicy { spin: AdaptiveSpin::new(spin), idle_since_ns: None, has_slept: false }
+        ParkPolicy { spin: AdaptiveSpin::new(spin), wait: None }
     }
 
-    /// Whether the next turn may park; `moved`: the last turn had work.
-    pub fn may_park(&mut self, moved: bool, now_ns: u64) -> bool {
-        if moved {
-            let has_slept = std::mem::take(&mut self.has_slept);
-            if let Some(since_ns) = self.idle_since_ns.take() {
-                self.spin.record_wait(now_ns.saturating_sub(since_ns), has_slept);
+    /// Whether the next turn may park, once it has done what the last one brought. `moved`: the last turn had work;
+    /// `parked_ns`: it has waited for so long.
+    pub fn may_park(&mut self, moved: bool, parked_ns: Option<u64>, now_ns: u64) -> bool {
+        if let Some(parked_ns) = parked_ns {
+            let park_began_ns = now_ns.saturating_sub(parked_ns);
+            let wait = self.wait.get_or_insert(Wait { since_ns: park_began_ns, spins_for_ns: 0, has_slept: false });
+            if !std::mem::replace(&mut wait.has_slept, true) && wait.spins_for_ns > 0 {
+                self.spin.spend(park_began_ns.saturating_sub(wait.since_ns));
             }
-            return false;
+            SHARDS.count_sleep();
         }
-        let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
-        let may_park = now_ns.saturating_sub(since_ns) >= self.spin.limit_ns();
-        self.has_slept |= may_park;
-        may_park
+        if moved {
+            if let Some(wait) = self.wait.take() {
+                let waited_ns = now_ns.saturating_sub(wait.since_ns);
+                if !wait.has_slept && wait.spins_for_ns > 0 {
+                    self.spin.spend(waited_ns);
+                }
+                self.spin.record_wait(waited_ns, wait.has_slept);
+            }
+            SHARDS.count_spin(self.spin.take_spun_ns());
+            return self.spin.limit_ns(now_ns) == 0;
+        }
+        let spin = &mut self.spin;
+        let new = || Wait { since_ns: now_ns, spins_for_ns: spin.limit_ns(now_ns), has_slept: false };
+        let wait = self.wait.get_or_insert_with(new);
+        now_ns.saturating_sub(wait.since_ns) >= wait.spins_for_ns
     }
 }
 
@@ -407,25 +449,69 @@ mod tests {
         Post::post(&mailbox, 1);
         mailbox.post(());
         Post::post(&mailbox, 2);
-        assert!(shard.turn(true).unwrap(), "there was mail");
+        assert!(shard.turn(false).unwrap(), "there was mail");
         assert_eq!((&shard.handler.taken[..], shard.handler.own_mail_after), (&[1, 2, 0][..], Some(1)));
+    }
+
+    /// A turn with mail starts its send and waits in the same call of the engine.
+    #[test]
+    fn a_turn_with_work_parks_behind_it() {
+        let (mut shard, mailbox, clock) = shard(3);
+        let (mine, _peer) = UnixStream::pair().unwrap();
+        mailbox.post(Mail::Connection(mine));
+        assert!(shard.turn(true).unwrap(), "there was mail");
+        let parked_ns = shard.parked_ns().expect("it waited for its timer");
+        assert!(parked_ns >= SILENCE_NS && clock.now_ns() == 5 + parked_ns);
+        assert_eq!(shard.handler.flushes, 2, "before it parked it did what the first flush had led to");
+        shard.turn(false).unwrap();
+        assert!(shard.parked_ns().is_none());
     }
 
     #[test]
     fn a_park_policy_spins_for_its_time_and_then_parks() {
         let mut park_policy = ParkPolicy::new(Spin::new(100, 1));
-        assert!(park_policy.may_park(false, 900), "no short wait is recorded");
-        assert!(!park_policy.may_park(true, 920));
-        assert!(!park_policy.may_park(false, 1000));
-        assert!(!park_policy.may_park(false, 1099));
-        assert!(park_policy.may_park(false, 1100));
-        assert!(park_policy.may_park(false, 1101), "still idle");
-        assert!(!park_policy.may_park(true, 1102));
-        assert!(!park_policy.may_park(false, 1103), "that wait was short but for the wake-up");
-        assert!(!park_policy.may_park(true, 1110));
-        assert!(!park_policy.may_park(false, 1111));
-        assert!(!park_policy.may_park(true, 9_000));
-        assert!(park_policy.may_park(false, 9_001), "a pause is what to expect now");
-        assert!(ParkPolicy::new(Spin::default()).may_park(false, 7));
+        assert!(park_policy.may_park(false, None, 900), "no short wait is recorded");
+        assert!(!park_policy.may_park(true, Some(10), 920), "that one was short");
+        assert!(!park_policy.may_park(false, None, 1000));
+        assert!(!park_policy.may_park(false, None, 1099));
+        assert!(park_policy.may_park(false, None, 1100));
+        assert!(park_policy.may_park(false, None, 1101), "still idle");
+        assert!(!park_policy.may_park(true, Some(1), 1102));
+        assert!(!park_policy.may_park(false, None, 1103), "that wait was short but for the wake-up");
+        assert!(!park_policy.may_park(true, None, 1110));
+        assert!(!park_policy.may_park(false, None, 1111));
+        assert!(park_policy.may_park(true, Some(7_800), 9_000), "a pause is what to expect now");
+        assert!(park_policy.may_park(false, None, 9_001));
+        assert!(ParkPolicy::new(Spin::default()).may_park(false, None, 7));
+    }
+
+    #[test]
+    fn a_shard_that_does_not_spin_may_park_behind_its_work() {
+        let mut park_policy = ParkPolicy::new(Spin::default());
+        assert!(park_policy.may_park(true, None, 10) && park_policy.may_park(true, Some(5), 20));
+    }
+
+    #[test]
+    fn the_time_of_spins_is_taken_from_their_share() {
+        // Of every 100 ns one may spin for 10; 100 ms are its memory.
+        let mut park_policy = ParkPolicy::new(Spin::limited(100, 1, 10));
+        let (mut now_ns, mut spun_ns) = (1, 0);
+        for _ in 0..2_000_000 {
+            // Work always comes after 50 ns.
+            match park_policy.may_park(true, None, now_ns) {
+                true => {
+                    now_ns += 50;
+                    park_policy.may_park(true, Some(50), now_ns);
+                }
+                false => {
+                    park_policy.may_park(false, None, now_ns);
+                    now_ns += 50;
+                    spun_ns += 50;
+                    park_policy.may_park(true, None, now_ns);
+                }
+            }
+        }
+        let share_ns = now_ns / 10;
+        assert!((share_ns * 9 / 10..=share_ns + 150).contains(&spun_ns), "{spun_ns} ns of {now_ns} ns");
     }
 }

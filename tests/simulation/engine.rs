@@ -39,6 +39,8 @@ enum Receive {
 struct Send {
     pieces: Vec<Slice>,
     taken: usize,
+    /// Its success does not end a park.
+    is_quiet: bool,
 }
 
 struct Socket {
@@ -63,6 +65,8 @@ pub struct Simulated {
     listeners: Vec<(usize, bool)>,
     /// Events and when they are reported.
     held: Vec<(u64, Event)>,
+    /// Ends of quiet sends, which the next event brings along.
+    quiet: Vec<Event>,
     chunks: ReceiveChunks,
     starved: Vec<Key>,
     random: Random,
@@ -85,6 +89,7 @@ impl Simulated {
             limit,
             listeners: Vec::new(),
             held: Vec::new(),
+            quiet: Vec::new(),
             chunks: ReceiveChunks::new(chunks),
             starved: Vec::new(),
             random,
@@ -127,11 +132,14 @@ impl Simulated {
             }
             self.hold(now_ns, event);
         }
-        if let Some(event) = self.send_some(key) {
+        if let Some((event, is_quiet)) = self.send_some(key) {
             if let Ok(socket) = self.socket(key) {
                 socket.held_send = true;
             }
-            self.hold(now_ns, event);
+            match is_quiet {
+                true => self.quiet.push(event),
+                false => self.hold(now_ns, event),
+            }
         }
     }
 
@@ -180,7 +188,8 @@ impl Simulated {
         Some(Event::Received { key, received })
     }
 
-    fn send_some(&mut self, key: Key) -> Option<Event> {
+    /// The end of a send, and whether a park goes on behind it.
+    fn send_some(&mut self, key: Key) -> Option<(Event, bool)> {
         let network = Rc::clone(&self.network);
         let mut network = network.borrow_mut();
         let is_short = self.random.once_in(8);
@@ -192,7 +201,7 @@ impl Simulated {
         if link.reset {
             send.pieces.clear();
             let result = Err(io::Error::from_raw_os_error(libc::EPIPE));
-            return Some(Event::Sent { key, result, pieces: send.pieces });
+            return Some((Event::Sent { key, result, pieces: send.pieces }, false));
         }
         let mut room = link.window.saturating_sub(link.down.len());
         if is_short && room > 0 {
@@ -219,11 +228,34 @@ impl Simulated {
                 network.faults.count("short send");
                 network.touch(socket.link);
             }
+            send.is_quiet = false;
             socket.send = Some(send);
             return None;
         }
         send.pieces.clear();
-        Some(Event::Sent { key, result: Ok(send.taken), pieces: send.pieces })
+        if send.is_quiet {
+            network.faults.count("quiet send");
+        }
+        Some((Event::Sent { key, result: Ok(send.taken), pieces: send.pieces }, send.is_quiet))
+    }
+
+    fn start_send(&mut self, key: Key, pieces: Vec<Slice>, is_quiet: bool) -> Result<(), Refused> {
+        let socket = self.socket(key)?;
+        if socket.send.is_some() || socket.held_send {
+            return Err(Refused::Busy);
+        }
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            return Err(Refused::Window);
+        }
+        self.refuses("refused send")?;
+        self.socket(key)?.send = Some(Send { pieces, taken: 0, is_quiet });
+        self.touch(key);
+        Ok(())
+    }
+
+    /// Reports the ends of quiet sends from then on.
+    fn release_quiet(&mut self, at_ns: u64) {
+        self.held.extend(self.quiet.drain(..).map(|event| (at_ns, event)));
     }
 
     fn accept(&mut self, now_ns: u64) {
@@ -346,23 +378,19 @@ impl Engine for Simulated {
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
-        let socket = self.socket(key)?;
-        if socket.send.is_some() || socket.held_send {
-            return Err(Refused::Busy);
-        }
-        if pieces.iter().all(|piece| piece.is_empty()) {
-            return Err(Refused::Window);
-        }
-        self.refuses("refused send")?;
-        self.socket(key)?.send = Some(Send { pieces, taken: 0 });
-        self.touch(key);
-        Ok(())
+        self.start_send(key, pieces, false)
+    }
+
+    fn send_quietly(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        self.start_send(key, pieces, true)
     }
 
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
         let socket = self.socket(key)?;
         let Some(send) = socket.send.take() else {
-            return if socket.held_send { Ok(()) } else { Err(Refused::Unknown) };
+            let is_held = socket.held_send;
+            self.release_quiet(0);
+            return if is_held { Ok(()) } else { Err(Refused::Unknown) };
         };
         socket.held_send = true;
         self.network.borrow_mut().faults.count("recalled send");
@@ -389,13 +417,16 @@ impl Engine for Simulated {
             _ => false,
         };
         self.held.retain(|(_, event)| !of_key(event));
+        self.quiet.retain(|event| !of_key(event));
         let late_ns = self.random.below(LATE_NS);
         self.held.push((nereid_clock::now_ns() + late_ns, Event::Closed { key }));
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()> {
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
         let now_ns = nereid_clock::now_ns();
+        // The park of the last turn is over.
+        self.release_quiet(now_ns);
         if self.shard == 0 {
             self.accept(now_ns);
         }
@@ -404,6 +435,9 @@ impl Engine for Simulated {
         for key in touched.drain(..) {
             self.go_on(key, now_ns);
         }
+        if park == Park::Never || self.held.iter().any(|(at_ns, _)| *at_ns <= now_ns) {
+            self.release_quiet(now_ns);
+        }
         self.report(now_ns, events);
         self.state.parked.set((park != Park::Never).then_some(park));
         let is_stirred = !self.network.borrow().touched[self.shard].is_empty() || !self.starved.is_empty();
@@ -411,7 +445,7 @@ impl Engine for Simulated {
         self.state.due_ns.set(if is_stirred { Some(now_ns + 1000) } else { due });
         self.state.lent.set(self.chunks.lent());
         self.state.sockets.set(self.sockets.iter().flatten().count());
-        Ok(())
+        Ok(false)
     }
 
     fn waker(&self) -> Waker {

@@ -114,8 +114,9 @@ impl Worker {
         let Plan { name, model, command, archive, bounds, fences, gpus, spin, handler, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
-        // The process counts as spinning as long as it lives: its polls are not visible here.
-        let core = spin.enter();
+        // The process counts as spinning as long as it lives: its polls are not visible here, so it does not spin where
+        // they would have to be counted.
+        let core = if spin.is_limited() { None } else { spin.enter() };
         let spin_ns = core.as_ref().map_or(0, |_| spin.budget_ns());
         let (link, socket) = Link::new(bounds, spin_ns, fences, gpus).map_err(cannot)?;
         let open = OpenRequests::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);

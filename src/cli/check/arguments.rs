@@ -28,7 +28,7 @@ of its files. Exit code 1 says that a model has findings.
 
 These options of serve set what is loaded, how and where: --model-repository, --model-config-name, --model-namespacing,
 --model-control-mode with --load-model, --disable-auto-complete-config, --backend-directory, --backend-config,
---host-policy, --io-cores, --spin-us; with --deep all that models can notice.
+--host-policy, --io-cores, --spin-us, --spin-percent; with --deep all that models can notice.
 ";
 
 const TIMEOUT: Duration = Duration::from_secs(120);

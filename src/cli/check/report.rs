@@ -105,7 +105,13 @@ fn place(policy: &str, options: &ServeOptions, placement: &Placement) -> String 
     match (placement.workers.as_slice(), placement.spin_ns / 1_000) {
         ([], _) => "any core".to_owned(),
         (cores, 0) => format!("cores {}", ranges(cores)),
-        (cores, spin_us) => format!("cores {}, spinning for up to {spin_us} us", ranges(cores)),
+        (cores, spin_us) if placement.spin_percent >= 100 => {
+            format!("cores {}, spinning for up to {spin_us} us", ranges(cores))
+        }
+        (cores, spin_us) => {
+            let percent = placement.spin_percent;
+            format!("cores {}, spinning for up to {spin_us} us and {percent} % of the time", ranges(cores))
+        }
     }
 }
 
@@ -313,7 +319,7 @@ mod tests {
             ],
             ..ServeOptions::default()
         };
-        let pinned = Placement { shards: vec![Some(0)], workers: vec![1, 2, 3], spin_ns: 0 };
+        let pinned = Placement { shards: vec![Some(0)], workers: vec![1, 2, 3], ..Placement::unpinned() };
         for (policy, expected) in [
             ("p", "cores 0,2-3 (host policy p)"),
             ("q", "cores 5 (host policy q)"),
@@ -324,6 +330,8 @@ mod tests {
         }
         let spinning = Placement { spin_ns: 50_000, ..pinned };
         assert_eq!(place("cpu", &options, &spinning), "cores 1-3, spinning for up to 50 us");
+        let bounded = Placement { spin_percent: 5, ..spinning };
+        assert_eq!(place("cpu", &options, &bounded), "cores 1-3, spinning for up to 50 us and 5 % of the time");
         assert_eq!(place("cpu", &options, &Placement::unpinned()), "any core");
     }
 }

@@ -33,8 +33,16 @@ pub static FLAGS: &[Flag] = &[
         "spin-us",
         "integer",
         "Microseconds that a thread spins for work before it sleeps, if its last waits were shorter; 0: it sleeps \
-         immediately. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 0.",
+         immediately. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 20, or 0 with one \
+         core.",
         |g, v| spin_us(v).map(|given| g.options.spin_us = Some(given)),
+    ),
+    NEREID.set(
+        "spin-percent",
+        "integer",
+        "Percent of its time that an I/O thread or a thread of an instance spins at most; 0: never, 100: without a \
+         bound. Default: 100 from 4 cores on, if I/O and models have cores of their own; else 5.",
+        |g, v| spin_percent(v).map(|given| g.options.spin_percent = Some(given)),
     ),
     NEREID.set(
         "drain-delay",
@@ -319,6 +327,10 @@ fn spin_us(value: Value<'_>) -> Result<u32, ValueError> {
         given @ 0..=1_000_000 => Ok(given),
         _ => Err(ValueError::OutOfBound(value.text())),
     }
+}
+
+fn spin_percent(value: Value<'_>) -> Result<u32, ValueError> {
+    Some(value.natural()?).filter(|given| *given <= 100).ok_or_else(|| ValueError::OutOfBound(value.text()))
 }
 
 /// At least `least`, at most some 11 days.

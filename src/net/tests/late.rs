@@ -1,7 +1,9 @@
 //! An engine whose completions come late and out of order.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use nereid_memory::{BlockMut, Key, Slice};
 use nereid_shard::engine::{Engine, Event, Park, Refused, Waker};
@@ -9,15 +11,23 @@ use nereid_shard::engine::{Engine, Event, Park, Refused, Waker};
 /// Turns for which an event is held back at most.
 const TURNS_LATE: u64 = 4;
 
+/// Sends that were started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sends {
+    pub plain: usize,
+    pub quiet: usize,
+}
+
 pub struct Late<E> {
     inner: E,
+    sends: Rc<Cell<Sends>>,
     random: u64,
     held: Vec<(u64, Event)>,
 }
 
 impl<E: Engine> Late<E> {
-    pub fn new(inner: E, seed: u64) -> Late<E> {
-        Late { inner, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, held: Vec::new() }
+    pub fn new(inner: E, seed: u64, sends: Rc<Cell<Sends>>) -> Late<E> {
+        Late { inner, sends, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, held: Vec::new() }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -50,7 +60,13 @@ impl<E: Engine> Engine for Late<E> {
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        self.sends.update(|sends| Sends { plain: sends.plain + 1, ..sends });
         self.inner.send(key, pieces)
+    }
+
+    fn send_quietly(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        self.sends.update(|sends| Sends { quiet: sends.quiet + 1, ..sends });
+        self.inner.send_quietly(key, pieces)
     }
 
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
@@ -70,7 +86,7 @@ impl<E: Engine> Engine for Late<E> {
         Ok(())
     }
 
-    fn turn(&mut self, _park: Park, events: &mut Vec<Event>) -> io::Result<()> {
+    fn turn(&mut self, _park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
         let mut fresh = Vec::new();
         self.inner.turn(Park::Never, &mut fresh)?;
         for event in fresh {
@@ -84,7 +100,7 @@ impl<E: Engine> Engine for Late<E> {
                 Some(late) => self.held.push((late, event)),
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn waker(&self) -> Waker {

@@ -1,12 +1,12 @@
 //! The world around a Net, and its peers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use super::late::Late;
+use super::late::{Late, Sends};
 use super::script::{Script, Scripted};
 use super::*;
 use nereid_memory::{Gather, Peers};
@@ -21,6 +21,7 @@ pub struct World {
     pub clock: Manual,
     pub script: Rc<RefCell<Script>>,
     pub pool: Pool,
+    pub sends: Rc<Cell<Sends>>,
     mailbox: Mailbox<MailOf<Net<Scripted>>>,
     loads: Load,
 }
@@ -109,8 +110,10 @@ impl World {
         });
         let shared_clock: Rc<dyn Clock> = Rc::new(clock.clone());
         let epoll = Epoll::new(engine::Limits::default(), Rc::clone(&shared_clock), inbox.waker()).unwrap();
-        let core = Core::new(Box::new(Late::new(epoll, seed)), shared_clock, pool.clone(), timers);
-        World { shard: Shard::new(net, core, inbox), clock, script, pool, mailbox, loads }
+        let sends = Rc::default();
+        let engine = Box::new(Late::new(epoll, seed, Rc::clone(&sends)));
+        let core = Core::new(engine, shared_clock, pool.clone(), timers);
+        World { shard: Shard::new(net, core, inbox), clock, script, pool, sends, mailbox, loads }
     }
 
     pub fn connect(&mut self, port: Port) -> Socket {

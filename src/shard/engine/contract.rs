@@ -5,6 +5,7 @@
 //! a hang, which [`rig::Rig::next`] turns into a failure.
 
 mod alone;
+mod quiet;
 mod refused;
 mod rig;
 
@@ -16,6 +17,7 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 use crate::clock::{Clock, Monotonic};
+use quiet::*;
 use rig::*;
 
 macro_rules! contract {
@@ -39,6 +41,11 @@ macro_rules! contract {
 contract! {
     many_connections_echo
     a_long_gather_reaches_a_slow_reader
+    a_quiet_send_reaches_its_peer_and_is_reported
+    a_quiet_send_alone_may_stay_unreported_while_a_turn_parks
+    a_quiet_send_that_does_not_fit_goes_on_by_itself
+    a_quiet_send_to_a_reset_peer_fails
+    a_close_behind_a_quiet_send_returns_its_memory
     closing_ends_what_is_in_flight
     a_dropped_engine_returns_all_memory
     direct_receives_land_in_their_window

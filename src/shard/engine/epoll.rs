@@ -385,7 +385,7 @@ impl Engine for Epoll {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()> {
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
         let start = events.len();
         events.append(&mut self.closed);
         let now_ns = self.clock.now_ns();
@@ -402,6 +402,7 @@ impl Engine for Epoll {
         // An answer goes out without another poll of the kernel, which is a system call as the send is. No two turns in
         // a row go without a poll: a connection that is always runnable would starve the others.
         let skips = std::mem::take(&mut self.has_polled) && !self.runnable.is_empty();
+        let waits = !skips && timeout.is_none_or(|timeout| !timeout.is_zero());
         if !skips {
             self.wait(timeout, now_ns, events)?;
             self.has_polled = true;
@@ -414,7 +415,7 @@ impl Engine for Epoll {
             let Some(key) = self.runnable.pop_front() else { break };
             self.run(key, events);
         }
-        Ok(())
+        Ok(waits)
     }
 
     fn waker(&self) -> Waker {

@@ -80,7 +80,7 @@ impl<E: Engine> Fake<E> {
     }
 
     /// Runs a turn of the inner engine and puts what it brings among the held events.
-    fn collect(&mut self, park: Park) -> io::Result<()> {
+    fn collect(&mut self, park: Park) -> io::Result<bool> {
         let mut fresh = std::mem::take(&mut self.fresh);
         let outcome = self.inner.turn(park, &mut fresh);
         for event in fresh.drain(..) {
@@ -132,6 +132,11 @@ impl<E: Engine> Engine for Fake<E> {
         self.inner.send(key, pieces)
     }
 
+    fn send_quietly(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        self.refuse_if(key, |event| matches!(event, Event::Sent { .. }))?;
+        self.inner.send_quietly(key, pieces)
+    }
+
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
         // Done, but not reported yet: the caller cannot know.
         match self.refuse_if(key, |event| matches!(event, Event::Sent { .. })) {
@@ -151,18 +156,20 @@ impl<E: Engine> Engine for Fake<E> {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()> {
-        match (park, &self.clock) {
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
+        let has_waited = match (park, &self.clock) {
             _ if !self.held.is_empty() => self.collect(Park::Never)?,
             (Park::Until(at_ns), Some(clock)) => {
                 let clock = clock.clone();
                 self.collect(Park::Never)?;
-                if self.held.is_empty() {
+                let waits = self.held.is_empty();
+                if waits {
                     clock.advance_to(at_ns);
                 }
+                waits
             }
             _ => self.collect(park)?,
-        }
+        };
         let start = events.len();
         for (late, event) in std::mem::take(&mut self.held) {
             match late {
@@ -178,7 +185,7 @@ impl<E: Engine> Engine for Fake<E> {
         }
         // Except that a listener's end is its end.
         events[start..].sort_by_key(|event| matches!(event, Event::ListenerClosed { .. }));
-        Ok(())
+        Ok(has_waited)
     }
 
     fn waker(&self) -> Waker {

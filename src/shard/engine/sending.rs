@@ -29,6 +29,16 @@ impl Sending {
         (left > 0).then_some(Sending { pieces, next: 0, sent: 0, left, recalled: false })
     }
 
+    /// Whether one call carries it all, and that is at most `bytes_max`.
+    pub(super) fn is_small(&self, bytes_max: usize) -> bool {
+        self.left <= bytes_max.min(BYTES_PER_CALL) && self.waiting().len() <= PIECES_PER_CALL
+    }
+
+    /// The kernel took all that was left.
+    pub(super) fn complete(&mut self) {
+        self.advance(self.left);
+    }
+
     /// The pieces of the next call, by their addresses: another process may write to one, so no reference to it is
     /// made.
     pub(super) fn io_vectors(&self) -> impl Iterator<Item = libc::iovec> {
@@ -75,7 +85,7 @@ impl Sending {
             self.pieces.clear();
         }
         let result = match error {
-            Some(error) if !self.recalled || error.raw_os_error() != Some(libc::ECANCELED) => {
+            Some(error) if !self.recalled || !left_the_rest(&error) => {
                 self.pieces.clear();
                 Err(error)
             }
@@ -87,6 +97,11 @@ impl Sending {
     fn waiting(&self) -> &[Slice] {
         self.pieces.get(self.next..).unwrap_or_default()
     }
+}
+
+/// Errors of a send that has only not gone on: a recalled one has its rest, and another may send it.
+fn left_the_rest(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::EAGAIN | libc::EINTR))
 }
 
 #[cfg(test)]
@@ -136,6 +151,12 @@ mod tests {
         let Event::Sent { result, pieces, .. } = recalled.into_event(key(), error) else { panic!() };
         assert_eq!(result.unwrap(), 4);
         assert_eq!(pieces.iter().map(|piece| piece.to_vec()).collect::<Vec<_>>(), [b"ef"]);
+        // A quiet send that finds the socket full while it is recalled.
+        let mut full = sending(&[b"abc"]);
+        full.recalled = true;
+        let error = Some(io::Error::from_raw_os_error(libc::EAGAIN));
+        let Event::Sent { result, pieces, .. } = full.into_event(key(), error) else { panic!() };
+        assert_eq!((result.unwrap(), pieces.len()), (0, 1));
         let mut reset = sending(&[b"abc"]);
         reset.recalled = true;
         let error = Some(io::Error::from_raw_os_error(libc::ECONNRESET));
@@ -153,6 +174,18 @@ mod tests {
         assert!(!two.advance(BYTES_PER_CALL));
         assert_eq!(lens(&two), [13, 3]);
         assert!(two.advance(16));
+    }
+
+    #[test]
+    fn a_small_send_fits_one_call() {
+        let three = sending(&[b"ab", b"c"]);
+        assert!(three.is_small(3) && !three.is_small(2));
+        let many = |pieces: usize| sending(&vec![b"x" as &[u8]; pieces]);
+        assert!(many(PIECES_PER_CALL).is_small(1 << 20) && !many(PIECES_PER_CALL + 1).is_small(1 << 20));
+        let mut completed = sending(&[b"ab", b"c"]);
+        completed.complete();
+        let Event::Sent { result, pieces, .. } = completed.into_event(key(), None) else { panic!() };
+        assert_eq!((result.unwrap(), pieces.len()), (3, 0));
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! kernel takes a chunk when bytes are there. A direct receive and a send own their memory until their completion, so a
 //! connection that closes stays in its place, without events, until its last operation has come back. `user_data` is
 //! the connection's key and the kind of operation, never a descriptor.
+//!
+//! A [quiet send](Engine::send_quietly) goes in with the call that waits, and has a completion only if it fails: so a
+//! shard with one client makes one system call for each of its requests.
 
 mod accept;
 mod ring;
@@ -35,6 +38,8 @@ pub use ring::refusals::Refusals;
 const POLL_FIRST: u16 = 1;
 /// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
 const TRANSFER_MAX: usize = 1 << 30;
+/// Bytes of a send that goes without the completion of its success: what a parked turn may keep of each connection.
+const QUIET_BYTES_MAX: usize = 16 * 1024;
 /// Milliseconds that a dropped engine gives the kernel to hand back its operations.
 const DRAIN_MS: u64 = 1000;
 
@@ -49,6 +54,8 @@ pub struct Uring {
     listeners: Vec<Option<Listener>>,
     /// Receives that found no free chunk.
     starved: VecDeque<Key>,
+    /// Quiet sends, in the order in which they were pushed: their connections, and their numbers in the ring.
+    quiet: VecDeque<(Key, u64)>,
     closed: Vec<Event>,
     batch: Vec<Completion>,
     /// The ring reads the wake-up's counter into this.
@@ -69,6 +76,8 @@ struct Connection {
     /// The last receive left bytes in the socket.
     has_more: bool,
     send: Option<Sending>,
+    /// The number of the send in the ring if it is a quiet one.
+    quiet: Option<u64>,
     message: libc::msghdr,
     pieces: Vec<libc::iovec>,
     cancels: u32,
@@ -111,6 +120,7 @@ impl Uring {
             connections: Vec::new(),
             listeners: Vec::new(),
             starved: VecDeque::new(),
+            quiet: VecDeque::new(),
             closed: Vec::new(),
             batch: Vec::new(),
             wake_count: Box::new(0),
@@ -165,12 +175,15 @@ impl Uring {
         unsafe { self.push(entry.user_data(user_data(OperationKind::Receive, key.generation(), key.index()))) }
     }
 
-    fn arm_send(&mut self, key: Key) {
+    /// A quiet send is tried once, when it is submitted, and has no completion if all bytes went. If it fails or comes
+    /// short it has one, and the rest goes as a send that is not quiet.
+    fn arm_send(&mut self, key: Key, is_quiet: bool) {
+        let number = self.ring.pushed() + 1;
         let Ok(connection) = self.connection(key) else { return };
         let Some(sending) = &connection.send else { return };
         let fd = Fd(connection.fd.as_raw_fd());
-        // MSG_WAITALL: the kernel goes on with a partial send by itself.
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        // MSG_WAITALL: the kernel goes on with a partial send by itself, or counts it as failed if it may not wait.
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | if is_quiet { libc::MSG_DONTWAIT } else { 0 };
         let entry = match sending.single() {
             Some((at, len)) => opcode::Send::new(fd, at, len as u32).flags(flags).build(),
             None => {
@@ -181,7 +194,13 @@ impl Uring {
                 opcode::SendMsg::new(fd, &raw const connection.message).flags(flags as u32).build()
             }
         };
-        // SAFETY: the connection is boxed, and its header, pieces and slices are not touched until the completion.
+        connection.quiet = is_quiet.then_some(number);
+        let entry = if is_quiet { entry.flags(squeue::Flags::SKIP_SUCCESS) } else { entry };
+        if is_quiet {
+            self.quiet.push_back((key, number));
+        }
+        // SAFETY: the connection is boxed, and its header, pieces and slices are not touched until the completion, or
+        // until `end_quiet_sends` finds that the kernel is done with them.
         unsafe { self.push(entry.user_data(user_data(OperationKind::Send, key.generation(), key.index()))) }
     }
 
@@ -298,6 +317,7 @@ impl Uring {
     fn sent(&mut self, index: usize, generation: u32, outcome: io::Result<usize>, events: &mut Vec<Event>) {
         let Some(connection) = self.of(index, generation) else { return };
         let Some(mut sending) = connection.send.take() else { return };
+        connection.quiet = None;
         if connection.closing {
             drop(sending);
             return self.finish(index);
@@ -311,10 +331,50 @@ impl Uring {
             }
             _ => {
                 connection.send = Some(sending);
-                return self.arm_send(key);
+                return self.arm_send(key, false);
             }
         };
         events.push(event);
+    }
+
+    fn start_send(&mut self, key: Key, pieces: Vec<Slice>, may_be_quiet: bool) -> Result<(), Refused> {
+        let skips_successes = self.ring.skips_successes();
+        let connection = self.connection(key)?;
+        if connection.send.is_some() {
+            return Err(Refused::Busy);
+        }
+        let sending = Sending::new(pieces).ok_or(Refused::Window)?;
+        let is_quiet = may_be_quiet && skips_successes && sending.is_small(QUIET_BYTES_MAX);
+        connection.send = Some(sending);
+        self.arm_send(key, is_quiet);
+        Ok(())
+    }
+
+    /// Ends the quiet sends that have sent everything. The kernel tries them when it takes them, and posts the
+    /// completion of one that failed before the call returns that it took it in; so when all completions are read,
+    /// those that it has taken and that have none are over.
+    fn end_quiet_sends(&mut self, events: &mut Vec<Event>) {
+        if self.quiet.is_empty() || self.ring.has_unread_completions() {
+            return;
+        }
+        let taken = self.ring.taken();
+        while let Some((key, number)) = self.quiet.pop_front_if(|(_, number)| *number <= taken) {
+            let index = key.index();
+            let Some(connection) = self.of(index, key.generation() & GENERATION_MASK) else { continue };
+            if connection.quiet != Some(number) {
+                continue;
+            }
+            connection.quiet = None;
+            let (sending, is_closing) = (connection.send.take(), connection.closing);
+            self.in_flight = self.in_flight.saturating_sub(1);
+            match sending {
+                Some(mut sending) if !is_closing => {
+                    sending.complete();
+                    events.push(sending.into_event(key, None));
+                }
+                _ => self.finish(index),
+            }
+        }
     }
 
     /// Lets go of a closing connection once the ring has none of its operations.
@@ -360,6 +420,7 @@ impl Engine for Uring {
             starved: false,
             has_more: true,
             send: None,
+            quiet: None,
             // SAFETY: all-zero is a valid message header.
             message: unsafe { std::mem::zeroed() },
             pieces: Vec::new(),
@@ -379,13 +440,11 @@ impl Engine for Uring {
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
-        let connection = self.connection(key)?;
-        if connection.send.is_some() {
-            return Err(Refused::Busy);
-        }
-        connection.send = Some(Sending::new(pieces).ok_or(Refused::Window)?);
-        self.arm_send(key);
-        Ok(())
+        self.start_send(key, pieces, false)
+    }
+
+    fn send_quietly(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        self.start_send(key, pieces, true)
     }
 
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
@@ -423,7 +482,7 @@ impl Engine for Uring {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()> {
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
         let now_ns = self.clock.now_ns();
         let resume_ns = self.resume_listeners(now_ns);
         self.feed_starved();
@@ -434,19 +493,21 @@ impl Engine for Uring {
             Park::Until(at) => Some(resume_ns.map_or(at, |resume| resume.min(at))),
             Park::Forever => resume_ns,
         };
-        self.ring.enter(match wake_ns {
+        let wait = match wake_ns {
             None => Wait::Forever,
             Some(at) if at <= now_ns => Wait::No,
             Some(at) => Wait::AtMost(Duration::from_nanos(at - now_ns)),
-        })?;
+        };
+        self.ring.enter(wait)?;
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take(EVENTS_PER_TURN, &mut batch);
         for completion in batch.drain(..) {
             self.complete(completion, now_ns, events);
         }
         self.batch = batch;
+        self.end_quiet_sends(events);
         events.append(&mut self.closed);
-        Ok(())
+        Ok(!matches!(wait, Wait::No))
     }
 
     fn waker(&self) -> Waker {
@@ -480,6 +541,7 @@ impl Drop for Uring {
             let mut batch = Vec::new();
             self.ring.take(EVENTS_PER_TURN, &mut batch);
             batch.into_iter().for_each(|completion| self.complete(completion, 0, &mut events));
+            self.end_quiet_sends(&mut events);
             events.clear();
         }
         if self.in_flight > 0 {

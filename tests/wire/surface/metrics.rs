@@ -171,7 +171,7 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 41] = [
+const ALWAYS: [(&str, &str); 44] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_audit_records_dropped", "counter"),
     ("nereid_build_info", "gauge"),
@@ -190,11 +190,14 @@ const ALWAYS: [(&str, &str); 41] = [
     ("nereid_refused_requests_total", "counter"),
     ("nereid_shards", "gauge"),
     ("nereid_shards_stuck", "gauge"),
+    ("nereid_sleeps_total", "counter"),
+    ("nereid_spin_nanoseconds_total", "counter"),
     ("nereid_stale_deliveries", "counter"),
     ("nereid_start_time_seconds", "gauge"),
     ("nereid_trace_entries_cut", "counter"),
     ("nereid_traces_completed", "counter"),
     ("nereid_traces_dropped", "counter"),
+    ("nereid_wake_ups_total", "counter"),
     ("nv_cpu_memory_total_bytes", "gauge"),
     ("nv_cpu_memory_used_bytes", "gauge"),
     ("nv_cpu_utilization", "gauge"),

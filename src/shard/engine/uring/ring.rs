@@ -94,6 +94,9 @@ pub(super) struct Ring {
     chunks: Rc<Chunks>,
     /// What found no place in the submission queue, in order. At most a few operations per connection.
     backlog: VecDeque<squeue::Entry>,
+    /// Operations that were pushed since the ring exists.
+    pushed: u64,
+    skips_successes: bool,
     #[cfg(test)]
     refusals: refusals::Refusals,
 }
@@ -145,9 +148,11 @@ impl Ring {
                 _ => Unavailable::refused("io_uring_register")(error),
             })?;
         Ok(Ring {
+            skips_successes: ring.params().is_feature_skip_cqe_on_success(),
             ring,
             chunks,
             backlog: VecDeque::new(),
+            pushed: 0,
             #[cfg(test)]
             refusals: refusals::Refusals::of_new_ring(),
         })
@@ -157,9 +162,25 @@ impl Ring {
         &self.chunks
     }
 
+    /// Whether an operation may go without the completion of its success (`IORING_FEAT_CQE_SKIP`, Linux 5.17).
+    pub(super) fn skips_successes(&self) -> bool {
+        self.skips_successes
+    }
+
+    /// The number of operations that were pushed, which is also that of the last one.
+    pub(super) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Up to which number the kernel has taken the operations: it takes them in their order.
+    pub(super) fn taken(&mut self) -> u64 {
+        self.pushed - (self.backlog.len() + self.ring.submission().len()) as u64
+    }
+
     /// # Safety
     /// What the entry points to stays valid, and is used by no other code, until the completion was taken.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
+        self.pushed += 1;
         // SAFETY: what the entry names stays valid until its completion: this function requires it of its caller.
         if self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok() {
             return;
@@ -252,6 +273,11 @@ impl Ring {
 
     pub(super) fn has_completions(&mut self) -> bool {
         !self.ring.completion().is_empty()
+    }
+
+    /// Completions that were not taken, those included for which the queue had no room.
+    pub(super) fn has_unread_completions(&mut self) -> bool {
+        self.has_completions() || self.ring.submission().cq_overflow()
     }
 
     pub(super) fn take(&mut self, most: usize, into: &mut Vec<Completion>) {

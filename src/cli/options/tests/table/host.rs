@@ -401,6 +401,16 @@ pub const ROWS: &[Row] = &[
         ],
     },
     Row {
+        flag: "spin-percent",
+        beside: "",
+        good: &[("0", |o| o.spin_percent = Some(0)), ("100", |o| o.spin_percent = Some(100))],
+        bad: &[
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("101", "Provided option value is out of bound. Got 101"),
+            ("some", "Invalid option value. Got some"),
+        ],
+    },
+    Row {
         flag: "drain-delay",
         beside: "",
         good: &[

@@ -1,0 +1,139 @@
+//! Tests of sends whose success nothing waits for.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use super::super::*;
+use super::rig::{Make, bytes, rig};
+
+/// Many connections, so that the ring's queues overflow: each gets its bytes once and one event, in every round.
+pub(super) fn a_quiet_send_reaches_its_peer_and_is_reported(make: Make) {
+    let Some(mut rig) = rig(make, Limits::default()) else { return };
+    let mut peers: Vec<(Key, UnixStream)> = (0..30).map(|_| rig.unix_pair()).collect();
+    for round in 0..5 {
+        let message = |i: usize| bytes(1 + (i * 7919 + round * 104_729) % 9_000, i);
+        for (i, (key, _)) in peers.iter().enumerate() {
+            let whole = message(i);
+            let (head, tail) = whole.split_at(whole.len() / 2);
+            // One piece, or several.
+            let pieces = if i % 2 == 0 { vec![rig.slice(&whole)] } else { vec![rig.slice(head), rig.slice(tail)] };
+            rig.engine.send_quietly(*key, pieces).unwrap();
+            assert!(matches!(rig.engine.send_quietly(*key, vec![Slice::from_static(b"x")]), Err(Refused::Busy)));
+            assert!(matches!(rig.engine.send(*key, vec![Slice::from_static(b"x")]), Err(Refused::Busy)));
+        }
+        for (i, (key, peer)) in peers.iter_mut().enumerate() {
+            let (result, pieces) = rig.sent(*key);
+            assert_eq!((result.unwrap(), pieces.len()), (message(i).len(), 0));
+            let mut back = vec![0; message(i).len()];
+            peer.read_exact(&mut back).unwrap();
+            assert_eq!(back, message(i));
+        }
+        assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
+        assert_eq!(rig.pool.bytes_in_use(), 0, "what was sent is let go");
+    }
+    let (key, _) = peers[0];
+    assert!(matches!(rig.engine.send_quietly(key, vec![]), Err(Refused::Window)));
+    peers.iter().for_each(|(key, _)| rig.close(*key));
+}
+
+/// The peer answers what it was sent: a turn that parks has submitted the send, and its report comes with the answer.
+pub(super) fn a_quiet_send_alone_may_stay_unreported_while_a_turn_parks(make: Make) {
+    let Some(mut rig) = rig(make, Limits::default()) else { return };
+    let (key, mut peer) = rig.unix_pair();
+    let echo = std::thread::spawn(move || {
+        let mut message = [0; 4];
+        while peer.read_exact(&mut message).is_ok() {
+            peer.write_all(&message).unwrap();
+        }
+    });
+    for round in 0..200_u32 {
+        let message = round.to_ne_bytes();
+        let piece = rig.slice(&message);
+        rig.engine.send_quietly(key, vec![piece]).unwrap();
+        assert_eq!(rig.receive_exactly(key, 4), message);
+        assert_eq!(rig.sent(key).0.unwrap(), 4);
+    }
+    assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
+    rig.close(key);
+    echo.join().unwrap();
+    assert_eq!(rig.pool.bytes_in_use(), 0);
+}
+
+/// The socket is full, or has room for a part: no byte is lost, sent twice or overtaken, and no turn sleeps through it.
+pub(super) fn a_quiet_send_that_does_not_fit_goes_on_by_itself(make: Make) {
+    const MESSAGE: usize = 10_000;
+    let Some(mut rig) = rig(make, Limits::default()) else { return };
+    for is_recalled in [false, true] {
+        let (key, mut peer) = rig.tcp_pair();
+        let whole = bytes(MESSAGE * 2000, 7);
+        let mut sent = 0;
+        // Until one waits for the peer, which reads nothing yet.
+        for message in whole.chunks(MESSAGE) {
+            let (head, tail) = message.split_at(17);
+            let pieces = vec![rig.slice(head), rig.slice(tail)];
+            rig.engine.send_quietly(key, pieces).unwrap();
+            (0..30).for_each(|_| rig.turn(Park::Never));
+            let Some(Event::Sent { result, .. }) = rig.waiting.pop_front() else { break };
+            assert_eq!(result.unwrap(), MESSAGE);
+            sent += MESSAGE;
+        }
+        assert!(rig.waiting.is_empty() && sent < whole.len(), "{sent}");
+        let mut rest = Vec::new();
+        if is_recalled {
+            rig.engine.recall(key).unwrap();
+            let (result, pieces) = rig.sent(key);
+            rest = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            assert_eq!(result.unwrap() + rest.len(), MESSAGE);
+        }
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            peer.read_to_end(&mut all).unwrap();
+            all
+        });
+        if is_recalled {
+            rig.engine.send_quietly(key, vec![Slice::copy_of(&rest)]).unwrap();
+            assert_eq!(rig.sent(key).0.unwrap(), rest.len());
+        } else {
+            assert_eq!(rig.sent(key).0.unwrap(), MESSAGE);
+        }
+        assert_eq!(rig.pool.bytes_in_use(), 0);
+        rig.close(key);
+        assert!(reader.join().unwrap() == whole[..sent + MESSAGE]);
+    }
+}
+
+pub(super) fn a_quiet_send_to_a_reset_peer_fails(make: Make) {
+    let Some(mut rig) = rig(make, Limits::default()) else { return };
+    let (key, peer) = rig.unix_pair();
+    drop(peer);
+    let piece = rig.slice(b"too late");
+    rig.engine.send_quietly(key, vec![piece.clone(), piece]).unwrap();
+    // The failure ends a park.
+    let (result, pieces) = rig.sent(key);
+    assert!(matches!(result.unwrap_err().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset));
+    assert!(pieces.is_empty());
+    rig.close(key);
+    assert_eq!(rig.pool.bytes_in_use(), 0);
+}
+
+pub(super) fn a_close_behind_a_quiet_send_returns_its_memory(make: Make) {
+    let Some(mut rig) = rig(make, Limits { connections: 1, ..Limits::default() }) else { return };
+    for turns_before in 0..4 {
+        for is_recalled in [false, true] {
+            let (key, peer) = rig.unix_pair();
+            rig.engine.receive(key).unwrap();
+            let piece = rig.slice(b"goodbye");
+            rig.engine.send_quietly(key, vec![piece]).unwrap();
+            if is_recalled {
+                // Refused where it is over.
+                let _ = rig.engine.recall(key);
+            }
+            (0..turns_before).for_each(|_| rig.turn(Park::Never));
+            rig.waiting.clear();
+            rig.close(key);
+            assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
+            assert_eq!(rig.pool.bytes_in_use(), 0);
+            drop(peer);
+        }
+    }
+}

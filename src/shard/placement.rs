@@ -1,8 +1,8 @@
 //! Which cores the shards run on, and which are left to the workers.
 //!
-//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned, and each spins
-//! for a small share of its time only, because it may have to share its core with the thread that it waits for. A CPU
-//! quota counts like missing cores: spinning burns the quota that the model needs.
+//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned, and each
+//! spins for a small share of its time only, because it may have to share its core with the thread that it waits for. A
+//! CPU quota counts like missing cores: spinning burns the quota that the model needs.
 
 mod cgroup;
 mod quota;

@@ -137,14 +137,18 @@ impl<H: Handler> Shard<H> {
             }
         });
         let mut moved = drained > 0;
-        work_and_flush(handler, core);
         let may_park = may_park && !handler.stopped();
-        if may_park && (moved || *has_moved) {
-            // What the flush has led to is done too, so that a turn with work parks in the call that starts its sends.
-            work_and_flush(handler, core);
+        // What the first flush leads to is done too before a park, so that a turn with work can wait in the call that
+        // starts its sends.
+        let passes = if may_park && (moved || *has_moved) { 2 } else { 1 };
+        for _ in 0..passes {
+            if let Some((actor, replies)) = handler.actor() {
+                actor.work(replies);
+            }
+            handler.flush(core);
         }
         let mut park_began_ns = 0;
-        let parked = match may_park && !handler.has_work() {
+        let parked = match may_park && !handler.stopped() && !handler.has_work() {
             true => {
                 let deadlines = [core.timers.next_deadline(), handler.next_deadline_ns()];
                 let park = deadlines.into_iter().flatten().min().map_or(Park::Forever, Park::Until);
@@ -177,13 +181,6 @@ impl<H: Handler> Shard<H> {
         *has_moved = moved || budget == 0 || handler.has_work();
         Ok(*has_moved)
     }
-}
-
-fn work_and_flush<H: Handler>(handler: &mut H, core: &mut Core<H::Timer>) {
-    if let Some((actor, replies)) = handler.actor() {
-        actor.work(replies);
-    }
-    handler.flush(core);
 }
 
 /// When an idle shard stops spinning and parks: at once, unless its last waits were short.

@@ -23,7 +23,7 @@ use crate::api::ServerState;
 use nereid_observe::log::LogGuard;
 use nereid_request::Status;
 use nereid_shard::Host;
-use nereid_shard::placement::{Cores, Placement};
+use nereid_shard::placement::{Cores, Placement, SpinFlags};
 
 use settings::Settings;
 pub use settings::{Kind, Value};
@@ -172,7 +172,7 @@ impl Drop for Frontend {
 fn placement(threads_max: usize) -> Result<Placement, Status> {
     let failed = |error: String| Status::internal(format!("cannot read the cores: {error}"));
     let cores = Cores::of_this_process().map_err(|error| failed(error.to_string()))?;
-    let (placement, _) = cores.arrange(None, Some(0)).map_err(|error| failed(error.to_string()))?;
+    let (placement, _) = cores.arrange(None, SpinFlags::default()).map_err(|error| failed(error.to_string()))?;
     let shards = placement.shards.len().min(threads_max).max(1);
     Ok(Placement { shards: vec![None; shards], ..Placement::unpinned() })
 }

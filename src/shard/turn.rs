@@ -457,8 +457,8 @@ mod tests {
         let (mine, _peer) = UnixStream::pair().unwrap();
         mailbox.post(Mail::Connection(mine));
         assert!(shard.turn(true).unwrap(), "there was mail");
-        let parked_ns = shard.parked_ns().expect("it waited for its timer");
-        assert!(parked_ns >= SILENCE_NS && clock.now_ns() == 5 + parked_ns);
+        let parked_ns = shard.parked_ns().expect("it waited for the timers to move");
+        assert!(parked_ns > 0 && clock.now_ns() == 5 + parked_ns);
         assert_eq!(shard.handler.flushes, 2, "before it parked it did what the first flush had led to");
         shard.turn(false).unwrap();
         assert!(shard.parked_ns().is_none());

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use nereid_test_support::grpc::code;
 use nereid_test_support::http::request;
 use nereid_test_support::variant::{self, each, usual};
 

@@ -53,8 +53,9 @@ impl Window {
     }
 }
 
-/// Runs a scenario up to [`ATTEMPTS_IN_TIME`] times, as long as it fails after it has missed a window: then the machine
-/// did not run the test in time, and the server was right to wait no longer. A scenario that fails in time is a failure.
+/// Runs a scenario up to [`ATTEMPTS_IN_TIME`] times, as long as it fails after it has missed a window: then the
+/// machine did not run the test in time, and the server was right to wait no longer. A scenario that fails in time is a
+/// failure.
 pub fn in_time(scenario: impl Fn(&Window)) {
     for attempt in 1..=ATTEMPTS_IN_TIME {
         let window = Window::default();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::ensemble::hand_over;
 use nereid_request::Request;
 
 /// The requests of one execution.
@@ -39,6 +40,8 @@ impl Payload {
     /// executed. Never while another worker could take it.
     #[inline]
     pub fn more(&self) -> Option<Payload> {
+        // The execution lasts beyond this payload.
+        hand_over::send_home();
         let payload = (self.more.as_ref()?.0)()?;
         payload.requests.iter().for_each(|request| request.mark_taken());
         Some(payload)

@@ -9,6 +9,7 @@ use crate::ensemble::Composing;
 use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::ensemble::limiter::{Limiter, STEP_WAIT_MAX_NS, Waiter};
 use crate::ensemble::shapes::adapt;
+use crate::ensemble::turn::{self, Place};
 use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
@@ -33,19 +34,40 @@ impl Run {
             state.error = Some(Status::cancelled(""));
             return;
         }
-        if state.in_flight.len() >= IN_FLIGHT_MAX || !state.queued.is_empty() {
+        if state.in_flight.len() >= IN_FLIGHT_MAX || !state.queued.is_empty() || self.is_put_off(step) {
             state.queued.push_back((step, inputs));
             return;
         }
         self.enter(state, step, inputs, home);
     }
 
-    /// Makes the requests that waited until less was in flight.
+    /// Makes the requests that waited until less was in flight, or for a turn.
     pub(super) fn launch_queued(self: &Arc<Self>, state: &mut RunState, home: &mut dyn Home) {
         while state.in_flight.len() < IN_FLIGHT_MAX && state.error.is_none() {
+            let Some((step, _)) = state.queued.front() else { return };
+            if self.is_put_off(*step) {
+                state.waits_for_turn = true;
+                return;
+            }
             let Some((step, inputs)) = state.queued.pop_front() else { return };
             self.enter(state, step, inputs, home);
         }
+    }
+
+    /// Whether the request to a step waits for the next turn of this shard, which might execute it then.
+    fn is_put_off(&self, step: usize) -> bool {
+        turn::place() == Place::Shard && self.fits_here(step) && turn::is_spent()
+    }
+
+    /// Whether this thread may execute a step, as long as it has not executed too much. A decoupled one may have to
+    /// wait for the readers of its responses, which only a worker can.
+    fn fits_here(&self, step: usize) -> bool {
+        let is_place = match turn::place() {
+            Place::Shard => self.request.ingress.is_on_shard,
+            Place::Worker => true,
+            Place::Elsewhere => false,
+        };
+        is_place && !self.is_in_sequence && self.models[step].as_ref().is_some_and(|model| !model.spec().decoupled)
     }
 
     fn enter(self: &Arc<Self>, state: &mut RunState, step: usize, inputs: Vec<Option<Value>>, home: &mut dyn Home) {
@@ -106,6 +128,9 @@ impl Run {
         let Some(model) = self.models[step].clone() else { return };
         let (mut request, sequence, is_sequence_overridden) = self.request_to(step, &*model, key, inputs);
         request.ingress.continues_sequence = self.continues_sequence(state, &request);
+        let fits_here = self.fits_here(step) && !turn::is_spent();
+        request.ingress.is_on_shard = fits_here;
+        let began_ns = request.stamps.received_ns;
         let mut credits = Credits::new();
         inputs.iter().flatten().for_each(|value| add_credits(&mut credits, &value.credits));
         let one = InFlight { step, ticket: None, sequence, is_sequence_overridden, credits, has_room };
@@ -114,6 +139,9 @@ impl Run {
             Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
                 state.has_begun = true;
                 home.wake(wake_up);
+                if fits_here && ticket.admission().has_ended() {
+                    turn::executed(now_ns().saturating_sub(began_ns));
+                }
                 if let Some(one) = state.in_flight.get_mut(&key) {
                     one.ticket = Some(ticket);
                 }
@@ -162,7 +190,11 @@ impl Run {
         let ours = &self.request;
         let spec = model.spec();
         let plan = &self.shared.plan.steps[step];
-        let mut request = Box::new(Request::new(Completion::new(Arc::clone(self) as Arc<dyn Sink>, key)));
+        let sink = Arc::clone(self) as Arc<dyn Sink>;
+        let mut request = match turn::place() {
+            Place::Shard => Request::recycled(sink, key),
+            Place::Worker | Place::Elsewhere => Box::new(Request::new(Completion::new(sink, key))),
+        };
         for ((name, _), value) in plan.inputs.iter().zip(inputs) {
             let Some(value) = value else { continue };
             let config = std::str::from_utf8(name.as_bytes()).ok().and_then(|name| spec.input_index(name));

@@ -1,6 +1,6 @@
 //! The bell word of a shared-memory ring: a side that sleeps is woken for every event that it wants.
 
-use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Condvar, Mutex};
 
 use super::super::bell::{FRAMES, ROOM, awake, is_due, want};
@@ -91,5 +91,92 @@ fn no_side_sleeps_for_ever() {
             awake(&ring.consumer_word);
         }
         producer.join().unwrap();
+    });
+}
+
+/// The writer is a worker in Python (`backend/python/worker/nereid_python/wire.py`, `_Output.ring`), which has plain
+/// loads and stores, and a fence: it writes 0 in place of an exchange, and may overwrite a later wish of the reader.
+/// Nothing is lost by that, because it rings in any case.
+#[test]
+fn a_writer_without_exchanges_wakes_a_reader_that_sleeps() {
+    model(PREEMPTIONS, || {
+        let (head, word, socket) = (AtomicU64::new(0), AtomicU64::new(0), Socket::default());
+        let shared = Arc::new((head, word, socket));
+        let writer = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let (head, word, socket) = &*shared;
+                for sent in 1..=FRAMES_SENT {
+                    head.store(sent, Ordering::Relaxed);
+                    fence(Ordering::SeqCst);
+                    if word.load(Ordering::Relaxed) != 0 {
+                        word.store(0, Ordering::Relaxed);
+                        socket.ring();
+                    }
+                }
+            }
+        });
+        let (head, word, socket) = &*shared;
+        let mut tail = 0;
+        while tail < FRAMES_SENT {
+            let seen = head.load(Ordering::Acquire);
+            if seen != tail {
+                tail = seen;
+                continue;
+            }
+            want(word, FRAMES);
+            if head.load(Ordering::Acquire) == tail {
+                socket.wait();
+            }
+            awake(word);
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// One bell for several streams: an event loop of a worker, whose calls are answered by several threads of the server
+/// (`backend/python/link.rs`, `Link::ring_for`; `nereid_python/calls.py`, `_LoopBell`). The loop asks for the bell
+/// while its callback does not run.
+#[test]
+fn a_bell_of_several_streams_rings_for_each_of_them() {
+    model(PREEMPTIONS, || {
+        let answers = [AtomicU64::new(0), AtomicU64::new(0)];
+        let shared = Arc::new((answers, AtomicU64::new(0), Socket::default()));
+        want(&shared.1, FRAMES);
+        let servers: Vec<_> = (0..2)
+            .map(|number| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (answers, word, socket) = &*shared;
+                    answers[number].store(1, Ordering::Release);
+                    if is_due(word, FRAMES) {
+                        socket.ring();
+                    }
+                })
+            })
+            .collect();
+        let (answers, word, socket) = &*shared;
+        let mut taken = [false; 2];
+        while taken.contains(&false) {
+            let mut take = || {
+                let mut has_found = false;
+                for (answer, is_taken) in answers.iter().zip(&mut taken) {
+                    if !*is_taken && answer.load(Ordering::Acquire) == 1 {
+                        (*is_taken, has_found) = (true, true);
+                    }
+                }
+                has_found
+            };
+            socket.wait();
+            take();
+            loop {
+                want(word, FRAMES);
+                if !take() {
+                    break;
+                }
+                awake(word);
+            }
+        }
+        servers.into_iter().for_each(|server| server.join().unwrap());
     });
 }

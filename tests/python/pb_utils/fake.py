@@ -30,11 +30,32 @@ class Slot:
         self.number = number
         self.fd, self.bell = os.pipe()
         self.answers = queue.Queue()
+        self.rings_at = None
+        self.is_wanted = False
+        self.rings = 0
 
     def put(self, *answers):
         for answer in answers:
             self.answers.put(answer)
+            (self.rings_at or self).ring()
+
+    def ring(self, is_due=False):
+        if self.is_wanted or is_due:
+            self.is_wanted = False
+            self.rings += 1
             os.write(self.bell, b"x")
+
+    def ring_at(self, other):
+        self.rings_at = other
+
+    def want_bell(self):
+        self.is_wanted = True
+
+    def refuse_bell(self):
+        self.is_wanted = False
+
+    def has_answer(self):
+        return not self.answers.empty()
 
     def poll(self):
         try:
@@ -49,6 +70,7 @@ class Slot:
         os.read(self.fd, 8)
 
     def close(self):
+        self.rings_at = None
         self.server.closed.append(self.number)
 
     @staticmethod
@@ -79,6 +101,8 @@ class Server:
         self.told = []
         self.asked = []
         self.slots = []
+        # Those of calls, in the calls' order.
+        self.calling = []
         self.closed = []
         self.answer = lambda kind, payload: None
         self.called = lambda slot, message: None
@@ -97,6 +121,7 @@ class Server:
     def notify(self, kind, *payload):
         self.told.append((NAMES[kind],) + payload)
         if kind == kinds.CALL:
+            self.calling.append(self.slots[payload[1]])
             self.called(self.slots[payload[1]], payload)
 
     def query(self, kind, *payload):

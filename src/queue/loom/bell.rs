@@ -180,3 +180,54 @@ fn a_bell_of_several_streams_rings_for_each_of_them() {
         servers.into_iter().for_each(|server| server.join().unwrap());
     });
 }
+
+/// A reader that moves from one bell to another between two answers: the rest of a decoupled call, whose first answer
+/// an event loop awaited, is waited for by a thread at the bell of the call's own slot (`backend/python/link.rs`,
+/// `Link::ring_for`; `nereid_python/calls.py`, `Call::leave_loop`). The loop keeps asking for its own bell, which the
+/// server may therefore ring for the second answer, in vain if the thread has found that by itself.
+#[test]
+fn a_reader_that_moves_to_its_own_bell_is_rung_for_there() {
+    struct Slot {
+        head: AtomicU64,
+        /// 1: the bell of the loop is rung for its answers; 0: its own.
+        rings: AtomicU64,
+        words: [AtomicU64; 2],
+        sockets: [Socket; 2],
+    }
+    model(PREEMPTIONS, || {
+        let slot = Arc::new(Slot {
+            head: AtomicU64::new(0),
+            rings: AtomicU64::new(1),
+            words: [AtomicU64::new(0), AtomicU64::new(0)],
+            sockets: [Socket::default(), Socket::default()],
+        });
+        want(&slot.words[1], FRAMES);
+        let server = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                for sent in 1..=FRAMES_SENT {
+                    slot.head.store(sent, Ordering::Release);
+                    fence(Ordering::SeqCst);
+                    let named = slot.rings.load(Ordering::Relaxed) as usize;
+                    if is_due(&slot.words[named], FRAMES) {
+                        slot.sockets[named].ring();
+                    }
+                }
+            }
+        });
+        // The loop takes the first answer, and asks for its bell again.
+        slot.sockets[1].wait();
+        assert!(slot.head.load(Ordering::Acquire) >= 1);
+        slot.rings.store(0, Ordering::Relaxed);
+        want(&slot.words[1], FRAMES);
+        // The thread.
+        while slot.head.load(Ordering::Acquire) != FRAMES_SENT {
+            want(&slot.words[0], FRAMES);
+            if slot.head.load(Ordering::Acquire) != FRAMES_SENT {
+                slot.sockets[0].wait();
+            }
+            awake(&slot.words[0]);
+        }
+        server.join().unwrap();
+    });
+}

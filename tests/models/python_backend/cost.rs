@@ -23,7 +23,8 @@ fn children(pid: u32) -> Vec<u32> {
 #[test]
 fn a_tiny_request_takes_two_system_calls_of_its_worker() {
     let repository = models::repository(&["sums"]);
-    let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+    // A thread that spins is not rung for, and a worker that spins does not wait: neither would call the kernel.
+    let Some(server) = models::serve(usual(), &repository, &["--spin-us=0"]) else { return };
     let mut peer = Peer::connect(server.http);
     let body = r#"{"inputs":[
         {"name":"INPUT0","datatype":"FP32","shape":[4],"data":[1,2,3,4]},
@@ -40,7 +41,8 @@ fn a_tiny_request_takes_two_system_calls_of_its_worker() {
     // A few more, now and then, where the interpreter asks for memory.
     let most = 2 * REQUESTS + REQUESTS / 10;
     let shown = &calls[..calls.len().min(40)];
-    // Each was answered with one; a wait is left out where the next one was there already.
+    // The server is not rung for where it does not sleep yet, and the worker does not wait where the next request is
+    // there already. Both are rare: a trace of fewer calls than requests lacks some.
     assert!(calls.len() >= REQUESTS, "a trace of {} calls: {shown:#?}", calls.len());
     assert!(calls.len() <= most, "{} system calls for {REQUESTS} requests: {shown:#?}", calls.len());
 }
@@ -70,7 +72,7 @@ value = []
 for burst in range(5):
     futures = [asked(number).async_exec() for number in range(16)]
     bells = list(calls._bells.values())
-    while sum(one.call.has_answer() for one in bells[0].awaited) < 16:
+    while sum(slot.has_answer() for slot in bells[0].awaited.values()) < 16:
         time.sleep(0.001)
     rung = os.read(bells[0].slot.fd, 8)
     os.write(bells[0].slot.fd, rung)

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import threading
 import unittest
+import unittest.mock
 
 import fake
 import numpy as np
@@ -27,6 +29,14 @@ def request(**changes):
 
 def values(response):
     return [output.as_numpy().tolist() for output in response.output_tensors()]
+
+
+class Interrupt(BaseException):
+    pass
+
+
+async def again():
+    return values(await request().async_exec())
 
 
 class Calls(unittest.TestCase):
@@ -361,6 +371,75 @@ class Awaited(unittest.TestCase):
             return values(await future)
 
         self.assertEqual(asyncio.run(run()), [[4]])
+
+    def test_a_loop_that_a_task_stops_may_call_the_bell_twice(self):
+        events, wrong = asyncio.new_event_loop(), []
+        self.addCleanup(events.close)
+        events.set_exception_handler(lambda _, context: wrong.append(context))
+
+        async def stops():
+            raise SystemExit(3)
+
+        async def asks():
+            future = request().async_exec()
+            # A read that would block raises.
+            os.set_blocking(self.server.slots[0].fd, False)
+            stopping = asyncio.ensure_future(stops())
+            # It rings before the loop runs again: the loop stops with the bell's callback in line, and adds it once
+            # more when it runs again.
+            self.server.calling[0].put((answer(1), True))
+            said = values(await future)
+            return said, type(stopping.exception())
+
+        task = events.create_task(asks())
+        with self.assertRaises(SystemExit):
+            events.run_forever()
+        self.assertFalse(task.done())
+        self.assertEqual(events.run_until_complete(task), ([[1]], SystemExit))
+        self.server.called = lambda slot, message: slot.put((answer(2), True))
+        self.assertEqual(events.run_until_complete(again()), [[2]])
+        self.assertEqual((wrong, self.server.slots[0].rings), ([], 2))
+
+    def test_what_interrupts_the_bell_leaves_no_call_waiting(self):
+        for name in ("_answered", "_take_answers"):
+            for error in (MemoryError, Interrupt):
+                self.interrupted(name, error)
+
+    def interrupted(self, name, error):
+        """The bell's callback is interrupted once, where it calls this."""
+        server = self.server = fake.Server()
+        done, wrong, usual = [], [], getattr(calls._LoopBell, name)
+
+        def once(bell):
+            if not done:
+                done.append(True)
+                # As if the server had found the loop awake.
+                bell.slot.refuse_bell()
+                server.calling[1].put((answer(2), True))
+                raise error
+            return usual(bell)
+
+        events = asyncio.new_event_loop()
+        events.set_exception_handler(lambda _, context: wrong.append(type(context["exception"])))
+        self.addCleanup(events.close)
+
+        async def run():
+            futures = [request().async_exec() for _ in range(2)]
+            # A read that would block raises.
+            os.set_blocking(server.slots[0].fd, False)
+            server.calling[0].put((answer(1), True))
+            said = [values(response) for response in await asyncio.gather(*futures)]
+            server.called = lambda slot, message: slot.put((answer(3), True))
+            return said, await again()
+
+        task = events.create_task(run())
+        with unittest.mock.patch.object(calls._LoopBell, name, once):
+            try:
+                said = events.run_until_complete(asyncio.wait_for(task, 60))
+            except Interrupt:
+                wrong.append(Interrupt)
+                said = events.run_until_complete(asyncio.wait_for(task, 60))
+        self.assertEqual((wrong, said), ([error], ([[[1]], [[2]]], [[3]])))
 
     def test_errors_are_responses(self):
         async def run():

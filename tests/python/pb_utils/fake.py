@@ -30,44 +30,47 @@ class Slot:
         self.number = number
         self.fd, self.bell = os.pipe()
         self.answers = queue.Queue()
+        # The number of answers, and the bell word.
+        self.words, self.tail = [0] * (wire.SLOT_BELL // 8 + 1), 0
         self.rings_at = None
-        self.is_wanted = False
         self.rings = 0
 
     def put(self, *answers):
         for answer in answers:
             self.answers.put(answer)
+            self.words[0] += 1
             (self.rings_at or self).ring()
 
     def ring(self, is_due=False):
         if self.is_wanted or is_due:
-            self.is_wanted = False
+            self.refuse_bell()
             self.rings += 1
             os.write(self.bell, b"x")
 
     def ring_at(self, other):
         self.rings_at = other
 
+    @property
+    def is_wanted(self):
+        return self.words[wire.SLOT_BELL // 8] != 0
+
     def want_bell(self):
-        self.is_wanted = True
+        self.words[wire.SLOT_BELL // 8] = wire.FRAMES
 
-    def refuse_bell(self):
-        self.is_wanted = False
-
-    def has_answer(self):
-        return not self.answers.empty()
+    refuse_bell, take_bell = wire.Slot.refuse_bell, wire.Slot.take_bell
 
     def poll(self):
         try:
-            return self._value(self.answers.get_nowait())
+            answer = self.answers.get_nowait()
         except queue.Empty:
             return wire.NOTHING
+        self.tail += 1
+        return self._value(answer)
 
     def wait(self):
-        return self._value(self.answers.get(timeout=60))
-
-    def take_bell(self):
-        os.read(self.fd, 8)
+        answer = self.answers.get(timeout=60)
+        self.tail += 1
+        return self._value(answer)
 
     def close(self):
         self.rings_at = None

@@ -248,6 +248,22 @@ class SlotTest(unittest.TestCase):
         self.assertEqual(self.slot.wait(), "at last")
         timer.join()
 
+    def test_a_bell_is_taken_once_and_never_waited_for(self):
+        self.slot.want_bell()
+        self.slot.take_bell()
+        # A late ring, for what was taken already.
+        os.write(self.bell, bytes(8))
+        self.slot.take_bell()
+        with self.assertRaises(BlockingIOError):
+            os.read(self.rung, 8)
+        # Who took down the word rings; a poll would be one system call more.
+        self.slot.refuse_bell()
+        os.write(self.bell, bytes(8))
+        with unittest.mock.patch.object(wire, "_is_readable", lambda _: self.fail("it is")):
+            self.slot.take_bell()
+        with self.assertRaises(BlockingIOError):
+            os.read(self.rung, 8)
+
     def test_a_slot_goes_back_without_what_its_user_asked_for(self):
         other = wire.Slot(self.link, 0, -1, self.memory, self.words, 0)
         self.slot.want_bell()

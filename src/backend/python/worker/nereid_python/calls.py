@@ -55,7 +55,7 @@ def execute_async(request, decoupled):
 class Call:
     """A call under way. If it is dropped before its end, the server drops its responses."""
 
-    __slots__ = ("_number", "_slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
+    __slots__ = ("_number", "slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
 
     def __init__(self, request, decoupled, bell=None):
         # From here on the finalizer has to release the slot.
@@ -65,7 +65,7 @@ class Call:
         message = _message_of(request, decoupled)
         if _left:
             _look_after()
-        self._slot = slot = _open_slot()
+        self.slot = slot = _open_slot()
         if bell is not None:
             slot.ring_at(bell.slot)
         self._number = number = _next_number()
@@ -81,26 +81,23 @@ class Call:
         self._mark = link.mark()
         self.is_over = False
 
-    def has_answer(self):
-        return self._slot.has_answer()
-
     def leave_loop(self):
         """No event loop waits for further answers: they ring at the slot of the call."""
         # After its end the slot may be another call's.
         if not self.is_over:
-            self._slot.ring_at(None)
+            self.slot.ring_at(None)
 
     def wait(self):
         """Blocks until the next answer: (response of a message or None, is it the last)."""
         answer = self.poll()
         if answer is None:
             self._report_taken()
-            answer = self._took(_read(self._slot.wait))
+            answer = self._took(_read(self.slot.wait))
         return answer
 
     def poll(self):
         """The next answer, or None."""
-        answer = _read(self._slot.poll)
+        answer = _read(self.slot.poll)
         return None if answer is NOTHING else self._took(answer)
 
     def cancel(self):
@@ -114,7 +111,7 @@ class Call:
         if answer[1]:
             self.is_over = True
             self._inputs = None
-            self._slot.close()
+            self.slot.close()
             return answer
         self._taken += 1
         if self._taken * 2 >= kinds.WINDOW:
@@ -130,7 +127,7 @@ class Call:
     def __del__(self):
         if not self.is_over:
             self.is_over = True
-            _left.append((self._slot, self._inputs))
+            _left.append((self.slot, self._inputs))
             link.follow(self._mark)
             link.notify(kinds.CALL_DROPPED, self._number)
 
@@ -244,6 +241,7 @@ class _LoopBell:
 
     def __init__(self, loop):
         self._loop = loop
+        # The slots of the calls.
         self.awaited = {}
         self.slot = None
         self.slot = slot = _open_slot()
@@ -251,8 +249,17 @@ class _LoopBell:
         loop.add_reader(slot.fd, self._on_readable)
 
     def _on_readable(self):
+        try:
+            self.slot.take_bell()
+            self._take_answers()
+        except BaseException:
+            # A signal handler of the model, for one. What was answered meanwhile may not have rung, and will not.
+            self.slot.want_bell()
+            self._loop.call_soon(self._on_readable)
+            raise
+
+    def _take_answers(self):
         slot = self.slot
-        slot.take_bell()
         answered = self._answered()
         while True:
             for one in answered:
@@ -265,7 +272,8 @@ class _LoopBell:
             slot.refuse_bell()
 
     def _answered(self):
-        return [one for one in self.awaited if one.call.has_answer()]
+        # All of them are looked at for each ring: a call of Python code for each would take most of the time.
+        return [one for one, slot in self.awaited.items() if slot.words[0] != slot.tail]
 
     def __del__(self):
         if self.slot is not None:
@@ -282,7 +290,7 @@ class _Awaited:
         self.call = call
         self._future = future
         self._decoupled = decoupled
-        bell.awaited[self] = True
+        bell.awaited[self] = call.slot
 
     def take(self):
         """Called when there is an answer."""
@@ -309,7 +317,7 @@ class _Awaited:
         self.call = self._future = None
 
     def _unwatch(self):
-        if self._bell.awaited.pop(self, False):
+        if self._bell.awaited.pop(self, None) is not None:
             self.call.leave_loop()
 
 

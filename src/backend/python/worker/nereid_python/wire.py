@@ -147,6 +147,15 @@ def fail():
         os._exit(1)
 
 
+def _is_readable(descriptor):
+    # Not by `select.select`, which takes no descriptor from 1024 on. Only event loops come here, and they import it too.
+    from select import POLLIN, poll
+
+    poller = poll()
+    poller.register(descriptor, POLLIN)
+    return bool(poller.poll(0))
+
+
 def _lost():
     return Refused(4, "a child of a model's process has no connection to the server")
 
@@ -252,22 +261,23 @@ class _Output:
 class Slot:
     """The slot on which a thread waits for the answer to one query. It comes from the link's pool and returns to it."""
 
-    __slots__ = ("number", "fd", "_link", "_memory", "_words", "_tail", "_base")
+    __slots__ = ("number", "fd", "words", "tail", "_link", "_memory", "_base")
 
     def __init__(self, link, number, fd, memory, words, base):
         self.number = number
         self.fd = fd
         self._link = link
         self._memory = memory
-        self._words = words
-        self._tail = 0
+        # The first word is the position of the last answer, and `tail` that of the last one that was read.
+        self.words = words
+        self.tail = 0
         self._base = base
 
     def poll(self):
         """The next answer, or NOTHING. A refusal is raised."""
-        words = self._words
+        words = self.words
         while True:
-            tail = self._tail
+            tail = self.tail
             if words[0] == tail:
                 return NOTHING
             fence = self._link.fence
@@ -279,13 +289,13 @@ class Slot:
             if length == SKIP:
                 if fence is not None:
                     fence()
-                self._tail = tail = tail + SLOT_STREAM_BYTES - at
+                self.tail = tail = tail + SLOT_STREAM_BYTES - at
                 words[WORD_STRIDE // 8] = tail
                 continue
             value = _loads(self._memory[start + 8 : start + 8 + length])
             if fence is not None:
                 fence()
-            self._tail = tail = tail + ((length + 15) & ~7)
+            self.tail = tail = tail + ((length + 15) & ~7)
             words[WORD_STRIDE // 8] = tail
             if kind & FAR:
                 kind &= ~FAR
@@ -295,25 +305,28 @@ class Slot:
             return value
 
     def has_answer(self):
-        return self._words[0] != self._tail
+        return self.words[0] != self.tail
 
     def want_bell(self):
         """From now on `fd` gets readable for an answer, of this slot or of those that ring for it. To be followed by a
         look for answers that came before."""
-        self._words[SLOT_BELL // 8] = FRAMES
+        self.words[SLOT_BELL // 8] = FRAMES
         self._link.full_fence()
 
     def refuse_bell(self):
         """Ends `want_bell`. A ring that is under way may still come."""
-        self._words[SLOT_BELL // 8] = 0
+        self.words[SLOT_BELL // 8] = 0
 
     def take_bell(self):
-        """To be called when `fd` is readable, before a look for answers."""
-        _read(self.fd, 8)
+        """To be called when `fd` was readable, before a look for answers. It does not block: an event loop may call it
+        more than once for one ring."""
+        # Whoever took down the word rings. `fd` itself has to block, for `wait`: its open file is the slot's for ever.
+        if not self.words[SLOT_BELL // 8] or _is_readable(self.fd):
+            _read(self.fd, 8)
 
     def ring_at(self, other):
         """Has the server ring the bell of another slot for the answers of this one; None: its own bell."""
-        self._words[SLOT_RINGS // 8] = 0 if other is None else other.number + 1
+        self.words[SLOT_RINGS // 8] = 0 if other is None else other.number + 1
 
     def wait(self):
         """Blocks until there is an answer."""

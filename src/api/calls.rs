@@ -384,7 +384,7 @@ impl Calls {
         while !turn::is_spent()
             && let Some(job) = jobs.pop_front()
         {
-            drop(contained(|| job.run(self)));
+            let _ = contained(|| job.run(self));
         }
         // Those that had no turn come before those that wait for one more.
         jobs.append(&mut self.put_off);

@@ -51,6 +51,11 @@ pub trait Composing: Send + Sync {
     /// Checks the request and hands it to the model's scheduler.
     fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused>;
 
+    /// See [`Scheduler::may_run_here`].
+    fn may_run_here(&self) -> bool {
+        false
+    }
+
     /// See [`Scheduler::cancel`].
     fn cancel(&self, ticket: &Ticket) -> WakeUp;
 
@@ -124,6 +129,11 @@ impl Scheduler for Ensemble {
         let run = Run::new(&self.0, request);
         ticket.state = Some(Arc::clone(&run) as Arc<_>);
         Ok(Accepted { wake_up: driver::start(run), ticket, expires_at_ns: None })
+    }
+
+    fn may_run_here(&self) -> bool {
+        // Its steps decide.
+        true
     }
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {

@@ -40,9 +40,9 @@ impl Payload {
     /// executed. Never while another worker could take it.
     #[inline]
     pub fn more(&self) -> Option<Payload> {
-        // The execution lasts beyond this payload.
-        hand_over::send_home();
         let payload = (self.more.as_ref()?.0)()?;
+        // The execution lasts beyond the payload that it began with.
+        hand_over::send_home();
         payload.requests.iter().for_each(|request| request.mark_taken());
         Some(payload)
     }

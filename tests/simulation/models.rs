@@ -629,6 +629,10 @@ impl Instance for SimulatedInstance {
         if self.is_here() { Mobility::Free } else { Mobility::Bound }
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.check(payload);
         let (fails, panics, dies) = ledger::with(|ledger| {

@@ -44,7 +44,7 @@ impl SteppedWorker {
 
     /// Executes a payload that a poll brought.
     pub fn run(&self, payload: Payload) {
-        let hand_over = HandOver::of(&payload);
+        let hand_over = HandOver::of(&payload, self.instances.answer_last());
         self.instances.run(payload);
         self.source.executed(self.number);
         hand_over.finish();

@@ -243,7 +243,7 @@ fn live(
             };
             let Some(payload) = next else { break };
             let _core = task.spin.work();
-            let hand_over = HandOver::of(&payload);
+            let hand_over = HandOver::of(&payload, task.borrowable.answer_last());
             task.borrowable.run(payload.with_more(more.clone()));
             source.executed(number);
             hand_over.finish();

@@ -3,7 +3,7 @@
 //! It does so once its execution has returned: the backend may hold locks while it answers, and the instance is free
 //! then, also for the next step. Until then the run is *kept*: the worker will advance it, unless another event takes
 //! it home first. Answers of several requests to one execution go home at once, because one must not wait for the
-//! others.
+//! others; so do answers of instances that may have more to do behind their answer.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -38,8 +38,9 @@ fn close() -> Option<Arc<Run>> {
 pub struct HandOver(());
 
 impl HandOver {
-    pub fn of(payload: &Payload) -> HandOver {
-        SLOT.set(if payload.len() == 1 { Slot::Free } else { Slot::Closed });
+    /// `answers_last`: the instance returns from its execution as soon as it has answered.
+    pub fn of(payload: &Payload, answers_last: bool) -> HandOver {
+        SLOT.set(if answers_last && payload.len() == 1 { Slot::Free } else { Slot::Closed });
         HandOver(())
     }
 

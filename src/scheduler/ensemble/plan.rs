@@ -221,6 +221,11 @@ impl Route {
         readers.filter(move |step| self.is_needed[*step] && (number == 0 || !self.runs_once[*step]))
     }
 
+    /// Whether a step runs for one value of its inputs only.
+    pub fn runs_once(&self, step: usize) -> bool {
+        self.runs_once[step]
+    }
+
     /// There is one response at most.
     pub fn answers_once(&self) -> bool {
         self.answers_once

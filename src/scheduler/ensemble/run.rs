@@ -49,8 +49,9 @@ pub struct Run {
     /// models that it began with.
     models: Vec<Option<Arc<dyn Composing>>>,
     route: Route,
-    /// Requests of one sequence must not overtake each other: their steps keep to one way, from home to the workers.
-    is_in_sequence: bool,
+    /// The request must not overtake others, of its sequence or of its step in another ensemble: its steps keep to one
+    /// way, from home to the workers.
+    keeps_order: bool,
     times: Arc<Times>,
     /// The part of the times that was counted with the success.
     counted: Mutex<Option<TimeSums>>,
@@ -181,7 +182,9 @@ impl Run {
         let batches_sequences = |model: &Arc<dyn Composing>| {
             matches!(model.spec().config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))
         };
-        let is_in_sequence = request.correlation_id.is_in_sequence() || models.iter().flatten().any(batches_sequences);
+        let keeps_order = request.ingress.keeps_order
+            || request.correlation_id.is_in_sequence()
+            || models.iter().flatten().any(batches_sequences);
         let (events, schedule) = (VecDeque::from([Event::Begin]), Schedule::Scheduled);
         let inbox = Inbox { events, schedule, is_overfull: false };
         Arc::new_cyclic(|me| Run {
@@ -191,7 +194,7 @@ impl Run {
             request,
             models,
             route,
-            is_in_sequence,
+            keeps_order,
             times: Arc::default(),
             counted: Mutex::default(),
             inbox: Mutex::new(inbox),
@@ -262,7 +265,7 @@ impl Run {
 
     /// What the calling thread does with the run, which was idle, because of this answer of a step.
     fn taken_by_answer(me: &Arc<Run>, step: usize, is_whole: bool) -> Option<Schedule> {
-        if me.is_in_sequence {
+        if me.keeps_order {
             return None;
         }
         if turn::place() != Place::Elsewhere && driver::is_next(me) {
@@ -282,6 +285,8 @@ impl Run {
                 let mut inbox = lock(&self.inbox);
                 let event = inbox.events.pop_front();
                 if event.is_none() && !resumes {
+                    // First, because the thread that has the run next, which may be a shard, must not wait for this one.
+                    drop(state);
                     inbox.schedule = Schedule::Idle;
                     return;
                 }
@@ -310,11 +315,8 @@ impl Run {
     /// Advancing the run has panicked: ends it with an error, and gives back what it holds.
     pub(super) fn abandon(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        for one in std::mem::take(&mut state.in_flight).into_values() {
-            if one.has_room {
-                self.leave(one.step);
-            }
-        }
+        let in_flight = std::mem::take(&mut state.in_flight);
+        in_flight.values().filter(|one| one.has_room).for_each(|one| self.leave(one.step));
         self.forget_waiting(&mut state);
         if !state.has_ended {
             state.error.get_or_insert_with(|| Status::internal("the ensemble failed while it handled the request"));
@@ -323,6 +325,12 @@ impl Run {
         drop(state);
         // Answers of its steps may still come, and rooms that limiters have given it.
         Arc::clone(self).go_home();
+        // Last, because the models are not ours: one that panics must not prevent anything else.
+        for one in in_flight.into_values() {
+            if let (Some(ticket), Some(model)) = (&one.ticket, &self.models[one.step]) {
+                model.cancel(ticket).now();
+            }
+        }
     }
 
     fn handle(self: &Arc<Self>, state: &mut RunState, event: Event, home: &mut dyn Home) {

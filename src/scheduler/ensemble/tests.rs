@@ -77,6 +77,8 @@ struct Part {
     /// It executes the requests that may run on the thread that submits them there.
     runs_here: AtomicBool,
     panics: AtomicBool,
+    /// It answers at once, without an execution of this thread.
+    is_quick: AtomicBool,
 }
 
 impl Composing for Part {
@@ -88,6 +90,10 @@ impl Composing for Part {
         self.takes_device_tensors.load(Ordering::Relaxed)
     }
 
+    fn may_run_here(&self) -> bool {
+        self.runs_here.load(Ordering::Relaxed)
+    }
+
     fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         assert!(!self.panics.load(Ordering::Relaxed), "the model panics");
         if let Some(status) = lock(&self.refusal).clone() {
@@ -97,9 +103,15 @@ impl Composing for Part {
         if let Err(status) = validate(&mut request, &self.spec) {
             return Err(Refused { status, request });
         }
-        let ticket = request.ticket();
+        let mut ticket = request.ticket();
         *lock(&self.calls).entry(request.id.to_string()).or_default() += 1;
         if request.ingress.is_on_shard && self.runs_here.load(Ordering::Relaxed) {
+            assert!(request.admission().take());
+            request.finish(response_of(self, &request, ""));
+            ticket.has_run_here = true;
+            return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None });
+        }
+        if self.is_quick.load(Ordering::Relaxed) {
             assert!(request.admission().take());
             request.finish(response_of(self, &request, ""));
             return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None });
@@ -172,6 +184,7 @@ impl Kitchen {
             takes_device_tensors: AtomicBool::default(),
             runs_here: AtomicBool::default(),
             panics: AtomicBool::default(),
+            is_quick: AtomicBool::default(),
             spec,
         });
         lock(&self.0).insert(part.spec.name.clone(), Arc::clone(&part));

@@ -52,7 +52,7 @@ pub fn is_spent() -> bool {
     budget.steps == 0 || budget.ns == 0
 }
 
-pub(super) fn place() -> Place {
+pub(crate) fn place() -> Place {
     BUDGET.get().place
 }
 

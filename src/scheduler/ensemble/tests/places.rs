@@ -6,8 +6,8 @@ use super::super::hand_over::HandOver;
 use super::super::turn::counts;
 use super::super::turn::{STEPS_AT_ONCE, begin_turn, executed, is_spent};
 use super::*;
-use crate::Payload;
 use crate::mutants::{self, Mutant};
+use crate::{More, Payload};
 use nereid_request::CorrelationId;
 
 const CHAIN: [&str; 3] = ["p I=X -> O=A", "q I=A -> O=B", "r I=B -> O=Y"];
@@ -45,10 +45,21 @@ impl Bench {
     }
 
     fn execute_with(&self, part: &str, behind: impl FnOnce(), answer: impl FnOnce(&Part, Box<Request>)) {
+        self.execute_on(part, true, behind, answer);
+    }
+
+    /// `answers_last`: what the instance declares.
+    fn execute_on(
+        &self,
+        part: &str,
+        answers_last: bool,
+        behind: impl FnOnce(),
+        answer: impl FnOnce(&Part, Box<Request>),
+    ) {
         let part = self.part(part);
         let mut payload = Payload::default();
         payload.push(part.take().expect("a request waits"));
-        let hand_over = HandOver::of(&payload);
+        let hand_over = HandOver::of(&payload, answers_last);
         answer(&part, payload.take_only().unwrap());
         behind();
         hand_over.finish();
@@ -135,6 +146,35 @@ fn requests_of_a_shard_share_its_turn() {
 }
 
 #[test]
+fn a_spent_turn_puts_off_no_step_that_only_workers_execute() {
+    on_shard(|| {
+        let bench = chain();
+        bench.runs_here(&["q"]);
+        begin_turn();
+        (0..STEPS_AT_ONCE).for_each(|_| executed(1));
+        let _ticket = bench.send_on_shard(1);
+        assert_eq!(bench.waiting("p"), 1);
+        bench.execute_on("p", false, || (), |part, request| request.finish(response_of(part, &request, "")));
+        bench.client.work_all();
+        assert_eq!((bench.waiting("q"), bench.waiting("r")), (0, 0), "the shard executes this one in its next turn");
+        bench.client.turn();
+        assert_eq!(bench.waiting("r"), 1);
+    });
+}
+
+/// Its model may have been quick, or its answer was in a cache.
+#[test]
+fn a_step_that_is_answered_at_once_is_not_one_that_the_shard_executed() {
+    on_shard(|| {
+        let bench = chain();
+        bench.part("p").is_quick.store(true, Ordering::Relaxed);
+        begin_turn();
+        let _ticket = bench.send_on_shard(1);
+        assert_eq!((bench.waiting("q"), counts::take().steps_of_shards), (1, 0));
+    });
+}
+
+#[test]
 fn a_request_is_cancelled_between_two_turns() {
     on_shard(|| {
         let bench = long_chain(1_000);
@@ -206,7 +246,7 @@ fn answers_of_a_batch_go_home() {
     let part = bench.part("p");
     let mut payload = Payload::default();
     (0..2).for_each(|_| payload.push(part.take().unwrap()));
-    let hand_over = HandOver::of(&payload);
+    let hand_over = HandOver::of(&payload, true);
     payload.take().into_iter().for_each(|request| request.finish(response_of(&part, &request, "")));
     assert_eq!(bench.jobs(), 2);
     hand_over.finish();
@@ -214,12 +254,29 @@ fn answers_of_a_batch_go_home() {
     assert_eq!(bench.waiting("q"), 2);
 }
 
+/// An instance that runs the code of others may wait behind its answer, even for the next step.
+#[test]
+fn only_instances_that_declare_it_keep_a_request_behind_their_answer() {
+    let bench = chain();
+    let _ticket = bench.send(1, &[("X", "x")]);
+    let until_submitted = || {
+        assert_eq!(bench.jobs(), 1);
+        bench.client.work_all();
+        assert_eq!(bench.waiting("q"), 1, "the execution would never end");
+    };
+    let answer = |part: &Part, request: Box<Request>| request.finish(response_of(part, &request, ""));
+    bench.execute_on("p", false, until_submitted, answer);
+    assert_eq!((bench.waiting("q"), bench.jobs()), (1, 0), "it is submitted once");
+}
+
 #[test]
 fn what_a_worker_keeps_goes_home_if_its_execution_goes_on() {
     let bench = chain();
     let _ticket = bench.send(1, &[("X", "x")]);
     bench.execute("p", || {
-        assert!(Payload::default().more().is_none());
+        assert!(Payload::default().with_more(More::new(|| None)).more().is_none());
+        assert_eq!(bench.jobs(), 0, "no payload came, so that it returns now");
+        assert!(Payload::default().with_more(More::new(|| Some(Payload::default()))).more().is_some());
         bench.client.work_all();
         assert_eq!(bench.waiting("q"), 1);
     });
@@ -274,7 +331,7 @@ fn an_error_of_any_step_is_the_answer() {
 }
 
 #[test]
-fn a_decoupled_step_in_the_midst_is_left_to_its_worker() {
+fn a_decoupled_step_in_the_midst_and_those_behind_it_are_left_to_workers() {
     on_shard(|| {
         const DECOUPLED: &str = "model_transaction_policy { decoupled: true }";
         let parts = vec![model("p", "I", "O", ""), model("q", "I", "O", DECOUPLED), model("r", "I", "O", "")];
@@ -289,11 +346,14 @@ fn a_decoupled_step_in_the_midst_is_left_to_its_worker() {
         };
         bench.execute_with("q", || (), stream);
         bench.client.work_all();
+        // The shard could execute it: but values behind a worker's would overtake it.
+        assert_eq!((bench.waiting("r"), counts::take().steps_of_shards), (3, 0));
+        (0..3).for_each(|_| bench.execute("r", || ()));
+        bench.client.work_all();
         let response = |at: usize| format!("Y=r.O(q.O#{at}(p.O(x)))");
         let answered = bench.answered(1);
         let answered: Vec<_> = answered.trim_end_matches('.').split("; ").filter(|one| *one != "-").collect();
         assert_eq!(answered, [response(0), response(1), response(2)]);
-        assert_eq!(counts::take().steps_of_shards, 3);
         drop(ticket);
         assert_eq!(bench.runs(), 0);
     });
@@ -353,6 +413,26 @@ fn a_panic_ends_its_request_and_no_other() {
         });
         assert_eq!(bench.answered(2), "Y=r.O(q.O(p.O(x))).");
         drop(tickets);
+        assert_eq!(bench.runs(), 0);
+    });
+}
+
+#[test]
+fn a_panic_cancels_the_steps_that_are_in_flight() {
+    on_shard(|| {
+        let steps = ["p I=X -> O=A", "q I=X -> O=B", "r I=A J=B -> O=Y"];
+        let parts = vec![model("p", "I", "O", ""), model("q", "I", "O", ""), model("r", "I J", "O", "")];
+        let bench = Bench::new(ensemble("X", "Y", &steps, "", "max_inflight_requests: 1"), parts);
+        bench.part("q").panics.store(true, Ordering::Relaxed);
+        begin_turn();
+        let ticket = bench.send_on_shard(1);
+        bench.client.work_all();
+        assert_eq!(bench.answered(1), "!in ensemble 'e', the ensemble failed while it handled the request.");
+        assert_eq!(bench.waiting("p"), 1);
+        assert!(bench.part("p").take().is_none(), "it is cancelled");
+        let limiters = bench.ensemble.0.limiters.iter().flatten();
+        limiters.for_each(|limiter| assert_eq!(limiter.counts(), (0, 0)));
+        drop(ticket);
         assert_eq!(bench.runs(), 0);
     });
 }

@@ -161,7 +161,7 @@ impl World {
             // As a worker does, or another thread.
             let mut payload = Payload::default();
             payload.push(request);
-            let hand_over = (self.dice.roll(2) == 0).then(|| HandOver::of(&payload));
+            let hand_over = (self.dice.roll(2) == 0).then(|| HandOver::of(&payload, true));
             payload.take_only().into_iter().for_each(|request| request.finish(response_of(part, &request, "")));
             hand_over.into_iter().for_each(HandOver::finish);
         }

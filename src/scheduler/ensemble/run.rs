@@ -285,7 +285,7 @@ impl Run {
                 let mut inbox = lock(&self.inbox);
                 let event = inbox.events.pop_front();
                 if event.is_none() && !resumes {
-                    // First, because the thread that has the run next, which may be a shard, must not wait for this one.
+                    // First: the thread that has the run next may be a shard, which must not wait for this one.
                     drop(state);
                     inbox.schedule = Schedule::Idle;
                     return;

@@ -398,8 +398,7 @@ fn a_queue_policy_costs_no_request_under_traffic() {
 #[test]
 fn what_waits_is_answered_at_the_end() {
     each(&variant::ALL, |variant| {
-        // They would wait for longer than the test.
-        let repository = single("max_queue_delay_microseconds: 3600000000");
+        let repository = single("max_queue_delay_microseconds: 6000000");
         let flags = ["--model-control-mode=explicit", "--load-model=m"];
         let mut bench = Bench::start(variant, &repository, 0, &flags);
         let peers = bench.queue("m", &[ONE; 3]);

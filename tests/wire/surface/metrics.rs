@@ -583,7 +583,9 @@ fn failures_have_their_reasons() {
             format!("{} dynamic_batching {{ default_queue_policy {{ {policy} }} }}", gate.of_executions())
         };
         repository.identity_of(gate::BACKEND, "short", 1, &one(), &queue("max_queue_size: 2"));
-        let impatient = queue("allow_timeout_override: true timeout_action: REJECT");
+        // A request can only shorten the time.
+        let hour = "default_timeout_microseconds: 3600000000";
+        let impatient = queue(&format!("{hour} allow_timeout_override: true timeout_action: REJECT"));
         repository.identity_of(gate::BACKEND, "impatient", 1, &one(), &impatient);
         repository.identity_of("copycat", "failing", 0, &one(), "");
         repository.model("around", &ensemble("around", "failing", ""));

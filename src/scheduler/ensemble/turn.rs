@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 /// Steps that a shard executes in one turn, and a worker behind one execution: as many as a run handles events at a
-/// time. Identity takes about half a microsecond a step, so that they fit into [`STEPS_NS`].
+/// time.
 pub const STEPS_AT_ONCE: u32 = 64;
 /// Nanoseconds that their executions may take before the next one begins: half of what a turn of a shard may take, for
 /// its connections need the other half.

@@ -611,6 +611,7 @@ impl Actor for Api {
         let mark = replies.mark();
         let Api { context, streams, responses, .. } = self;
         context.packing_budget = PackingBudget::of_turn();
+        context.calls.begin_turn();
         responses.deliver_local(context, streams, replies);
         self.go_on(replies);
         self.responses.classify_on(&mut self.context, &mut self.streams, replies);

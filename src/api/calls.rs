@@ -34,6 +34,7 @@ use reply_to::ReplyTo;
 use work::{Timed, Waiting, Work};
 
 use nereid_scheduler::ModelBounds;
+use nereid_scheduler::ensemble::turn;
 
 pub use checking::has_many_strings;
 
@@ -72,6 +73,8 @@ pub struct Calls {
     responses_max: u32,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
+    /// Requests of ensembles that have executed enough steps for one turn.
+    put_off: VecDeque<Box<dyn Job>>,
     in_flight: usize,
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
@@ -91,6 +94,10 @@ impl Home for Calls {
     fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>) {
         self.time(at_ns, Timed::Job(job));
     }
+
+    fn next_turn(&mut self, job: Box<dyn Job>) {
+        self.put_off.push_back(job);
+    }
 }
 
 impl Calls {
@@ -109,6 +116,7 @@ impl Calls {
             pool,
             responses_max,
             unfinished: VecDeque::new(),
+            put_off: VecDeque::new(),
             in_flight: 0,
             wake_ups: Vec::new(),
             timed: BTreeMap::new(),
@@ -359,7 +367,28 @@ impl Calls {
     }
 
     pub fn has_unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || !self.put_off.is_empty()
+    }
+
+    /// A turn begins: ensembles go on that have executed enough in an earlier one.
+    #[inline]
+    pub fn begin_turn(&mut self) {
+        turn::begin_turn();
+        if !self.put_off.is_empty() {
+            self.go_on_with_ensembles();
+        }
+    }
+
+    fn go_on_with_ensembles(&mut self) {
+        let mut jobs = std::mem::take(&mut self.put_off);
+        while !turn::is_spent()
+            && let Some(job) = jobs.pop_front()
+        {
+            let _ = contained(|| job.run(self));
+        }
+        // Those that had no turn come before those that wait for one more.
+        jobs.append(&mut self.put_off);
+        self.put_off = jobs;
     }
 
     /// A request has been handed to its model.

@@ -8,7 +8,8 @@ pub mod http_reply;
 pub mod http_request;
 pub mod regions;
 
-use std::collections::VecDeque;
+use std::cell::OnceCell;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -94,7 +95,16 @@ pub struct AnswerForm {
     pub dialect: Dialect,
     /// How the whole answer is packed, where it is not a message of a stream.
     pub packing: Option<Packing>,
+    pub places: OutputPlaces,
 }
+
+/// So many outputs are searched for a name one after the other.
+const SEARCHED_MAX: usize = 16;
+
+/// Where the output of each name is in an [`AnswerForm`] of many. Made when one is not where it is expected, which is
+/// after the last one was added.
+#[derive(Debug, Clone, Default)]
+pub struct OutputPlaces(OnceCell<HashMap<Text, usize>>);
 
 impl AnswerForm {
     /// Whether both are equal, and neither has a watch.
@@ -110,6 +120,7 @@ impl AnswerForm {
             wants_timing,
             dialect,
             packing,
+            places: _,
         } = self;
         let flags = (*binary_by_default, *empty_final_response, *wants_timing);
         (watch.is_none() && other.watch.is_none())
@@ -139,7 +150,19 @@ impl AnswerForm {
     /// the order of the request.
     fn named(&self, at: usize, name: &Text) -> Option<&OutputForm> {
         let likely = self.outputs.get(at).filter(|output| output.name == *name);
-        likely.or_else(|| self.outputs.iter().find(|output| output.name == *name))
+        likely.or_else(|| self.named_elsewhere(name))
+    }
+
+    /// A client may name thousands of outputs in another order than the model's: the time does not grow with them.
+    fn named_elsewhere(&self, name: &Text) -> Option<&OutputForm> {
+        if self.outputs.len() <= SEARCHED_MAX {
+            return self.outputs.iter().find(|output| output.name == *name);
+        }
+        let places = self.places.0.get_or_init(|| {
+            let names = self.outputs.iter().enumerate().map(|(at, output)| (output.name.clone(), at));
+            names.collect()
+        });
+        self.outputs.get(*places.get(name)?)
     }
 
     /// Whether the output at `at` of the response went to shared memory.

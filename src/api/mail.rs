@@ -57,5 +57,5 @@ impl From<Box<dyn Job>> for Mail {
 pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// Posts to this shard from anywhere.
 pub type Post = Arc<dyn Fn(Mail) + Send + Sync>;
-/// Renders the metrics page; slow, so it runs on a control thread.
-pub type RenderMetrics = Arc<dyn Fn(PageFormat) -> String + Send + Sync>;
+/// Renders the metrics page, in parts; slow, so it runs on a control thread.
+pub type RenderMetrics = Arc<dyn Fn(PageFormat) -> Vec<String> + Send + Sync>;

@@ -151,6 +151,10 @@ impl Instance for IdentityInstance {
         if self.delay.is_zero() && self.activities.is_none() { Mobility::Free } else { Mobility::Bound }
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let start_ns = now_ns();
         if !self.delay.is_zero() {

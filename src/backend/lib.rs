@@ -364,6 +364,13 @@ pub trait Instance: Send {
         false
     }
 
+    /// An execution returns as soon as it has sent its last response: it neither computes nor waits behind it. Then the
+    /// next step of an ensemble may wait for the return, and its request need not go home first. Not for instances that
+    /// run the code of others, which may do anything behind an answer.
+    fn answers_last(&self) -> bool {
+        false
+    }
+
     /// Who says, beside the server's own state, whether it could serve; `None` for one that always can.
     fn readiness(&self) -> Option<Arc<dyn Readiness>> {
         None

@@ -33,7 +33,7 @@ pub use calls::{CallLedger, CallPlace};
 pub use gather::Gather;
 pub use heap::Heap;
 pub use pool::{BlockSource, Charge, Pool, ShareTally, TRUSTED_BYTES};
-pub use portions::Portions;
+pub use portions::{LONGEST as PORTION_BYTES_MAX, Portions};
 pub use random::random_bytes;
 pub use refusal::{REFUSED, RefusalReason};
 pub use regions::{Region, RegionUse, Regions, Window, WindowError};

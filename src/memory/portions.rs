@@ -6,7 +6,7 @@
 use super::{BlockMut, Exhausted, Pool, Slice, align_up};
 
 /// Longer strings get blocks of their own.
-const LONGEST: usize = 1024;
+pub const LONGEST: usize = 1024;
 /// A portion that waits in a queue holds this much of the pool in the worst case.
 const BLOCK_BYTES: usize = 4 * 1024;
 

@@ -1,4 +1,5 @@
-//! The word by which one side of a shared-memory ring asks the other to wake it (docs/ipc.md, "Bells").
+//! The word by which one side of shared memory asks the other to wake it: of a shared-memory ring (docs/ipc.md,
+//! "Bells"), or of the streams between the server and a Python process (`backend::python::link`).
 //!
 //! A side that is about to sleep writes the events that it waits for, then checks for work again. The other side makes
 //! its event visible, then reads the word, and rings if the event is wanted. Both put a sequentially consistent fence

@@ -127,6 +127,9 @@ pub struct Ingress {
     /// It belongs to a sequence of which other models may have executed requests already: a step of an ensemble behind
     /// the one that begins the sequence. It is not refused because it would be late.
     pub continues_sequence: bool,
+    /// It is a step of an ensemble for one of several values, which must not overtake each other: its own steps, if it
+    /// goes to an ensemble, keep to one way.
+    pub keeps_order: bool,
 }
 
 /// What a client requests of the scheduler's queue (contract/schedulers.md section 2).

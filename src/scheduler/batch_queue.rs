@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use smallvec::SmallVec;
 
 use self::worker_slot::{WorkerPhase, WorkerSlot};
+use super::ensemble::turn::{self, Place};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::service_time::ServiceTime;
@@ -268,7 +269,7 @@ impl<F: PayloadFormer> BatchQueue<F> {
     /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it is returned.
     pub fn run_here(&self, mut request: Box<Request>) -> Result<Ticket, Box<Request>> {
         let is_possible = request.ingress.is_on_shard
-            && self.lender_count.load(Ordering::Acquire) > 0
+            && self.may_run_here()
             && self.waiting() == 0
             && self.intake.load(Ordering::SeqCst) == OPEN;
         if !is_possible {
@@ -277,11 +278,19 @@ impl<F: PayloadFormer> BatchQueue<F> {
         for worker in self.lenders_from(own_seat()) {
             let Some(borrowable) = self.slots.get(worker).and_then(WorkerSlot::borrowable) else { continue };
             match borrowable.run_here(request) {
-                Ok(ticket) => return Ok(ticket),
+                Ok(mut ticket) => {
+                    ticket.has_run_here = true;
+                    return Ok(ticket);
+                }
                 Err(returned) => request = returned,
             }
         }
         Err(request)
+    }
+
+    /// Whether [`run_here`](BatchQueue::run_here) might succeed, now or later.
+    pub fn may_run_here(&self) -> bool {
+        self.lender_count.load(Ordering::Acquire) > 0
     }
 
     /// The workers whose instances a shard tries to borrow: each shard begins at another one. None while a worker lends
@@ -614,11 +623,14 @@ impl<F: PayloadFormer> BatchQueue<F> {
     }
 }
 
-/// A number of this thread: threads that run requests themselves have 0, 1, 2 and so on.
+/// A number of this thread: shards that run requests themselves have 0, 1, 2 and so on. Workers that do so for steps of
+/// ensembles have numbers of their own, so that those of the shards stay close together.
 fn own_seat() -> usize {
-    static SEATS: AtomicUsize = AtomicUsize::new(0);
+    static SHARDS: AtomicUsize = AtomicUsize::new(0);
+    static WORKERS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static SEAT: usize = SEATS.fetch_add(1, Ordering::Relaxed);
+        static SEAT: usize =
+            if turn::place() == Place::Worker { &WORKERS } else { &SHARDS }.fetch_add(1, Ordering::Relaxed);
     }
     SEAT.with(|seat| *seat)
 }

@@ -185,6 +185,10 @@ impl Scheduler for Cached {
         }
     }
 
+    fn may_run_here(&self) -> bool {
+        self.model.inner.may_run_here()
+    }
+
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         match AsyncLookup::of(ticket) {
             Some(async_lookup) => async_lookup.cancel(ticket, || {

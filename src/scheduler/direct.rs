@@ -83,6 +83,10 @@ impl Scheduler for Direct {
         Ok(Accepted { wake_up, ticket, expires_at_ns: None })
     }
 
+    fn may_run_here(&self) -> bool {
+        self.queue.may_run_here()
+    }
+
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().cancel() {
             let wake_up = self.queue.taken_back(ticket);

@@ -99,6 +99,10 @@ impl Scheduler for Dynamic {
         Ok(Accepted { wake_up, ticket, expires_at_ns })
     }
 
+    fn may_run_here(&self) -> bool {
+        self.is_immediate && self.queue.may_run_here()
+    }
+
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().cancel() {
             let wake_up = self.taken_back(ticket);

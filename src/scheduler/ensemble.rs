@@ -1,16 +1,19 @@
 //! Ensembles: one request becomes requests to other models, whose outputs become each other's inputs
 //! (contract/schedulers.md section 5).
 //!
-//! An ensemble has no instances. Its work for a request, the [run](run::Run), is done where the request is at home:
-//! answers of steps come there as jobs, one after the other, so that no thread waits for a lock or for a step. Tensors
-//! are handed on by reference.
+//! An ensemble has no instances. Its work for a request, the [run](run::Run), is done where the request is at home, or
+//! by the worker that has answered a step: one thread at a time has the run, and gets what happens to it as events, so
+//! that no thread waits for a lock or for a step. A shard executes steps itself as it would other requests, within a
+//! budget for each turn ([`turn`]). Tensors are handed on by reference.
 
 mod driver;
 mod flow;
+pub(crate) mod hand_over;
 mod limiter;
 mod plan;
 mod run;
 mod shapes;
+pub mod turn;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use limiter::Limiter;
 use plan::Plan;
 use run::Run;
 
+pub use hand_over::HandOver;
 pub use plan::StepModel;
 
 /// A version of a model that a step runs. It stays usable as long as it is referenced, also after an unload.
@@ -46,6 +50,11 @@ pub trait Composing: Send + Sync {
 
     /// Checks the request and hands it to the model's scheduler.
     fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused>;
+
+    /// See [`Scheduler::may_run_here`].
+    fn may_run_here(&self) -> bool {
+        false
+    }
 
     /// See [`Scheduler::cancel`].
     fn cancel(&self, ticket: &Ticket) -> WakeUp;
@@ -120,6 +129,11 @@ impl Scheduler for Ensemble {
         let run = Run::new(&self.0, request);
         ticket.state = Some(Arc::clone(&run) as Arc<_>);
         Ok(Accepted { wake_up: driver::start(run), ticket, expires_at_ns: None })
+    }
+
+    fn may_run_here(&self) -> bool {
+        // Its steps decide.
+        true
     }
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {

@@ -42,6 +42,10 @@ impl Scheduler for FirstResponseTimes {
         self.inner.enqueue(request).inspect_err(|refused| refused.request.admission().ignore_first_response())
     }
 
+    fn may_run_here(&self) -> bool {
+        self.inner.may_run_here()
+    }
+
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         self.inner.cancel(ticket)
     }

@@ -83,6 +83,11 @@ pub trait Scheduler: Send + Sync {
     /// present.
     fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused>;
 
+    /// Whether shards may execute requests themselves, now or later. The instances of some models are never lent.
+    fn may_run_here(&self) -> bool {
+        false
+    }
+
     /// Cancels the request: no client waits for it any more. If it is still queued, it is answered and counted as
     /// cancelled; otherwise its executor can see the cancellation.
     fn cancel(&self, ticket: &Ticket) -> WakeUp;

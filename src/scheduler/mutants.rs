@@ -45,6 +45,8 @@ pub enum Mutant {
     ErrorForgotten,
     /// A step that fails keeps its place among those in flight.
     SlotLeaked,
+    /// A worker that keeps a request of an ensemble behind its execution does not continue it.
+    HandOverForgotten,
     /// A sequence is identified by its slot number alone, so that a late call reaches the sequence that has the slot
     /// now.
     StaleSequence,

@@ -75,6 +75,10 @@ impl Scheduler for Ordered {
         })
     }
 
+    fn may_run_here(&self) -> bool {
+        self.inner.may_run_here()
+    }
+
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         self.inner.cancel(ticket)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::ensemble::hand_over;
 use nereid_request::Request;
 
 /// The requests of one execution.
@@ -40,6 +41,8 @@ impl Payload {
     #[inline]
     pub fn more(&self) -> Option<Payload> {
         let payload = (self.more.as_ref()?.0)()?;
+        // The execution lasts beyond the payload that it began with.
+        hand_over::send_home();
         payload.requests.iter().for_each(|request| request.mark_taken());
         Some(payload)
     }

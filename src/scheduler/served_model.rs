@@ -140,6 +140,10 @@ impl Composing for ServedModel {
         ServedModel::submit(self, request)
     }
 
+    fn may_run_here(&self) -> bool {
+        self.scheduler.may_run_here()
+    }
+
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         self.scheduler.cancel(ticket)
     }

@@ -222,8 +222,8 @@ impl Core {
         if self.has_failed { ServerState::Failed } else { ServerState::Ready }
     }
 
-    /// The metrics page.
-    pub fn render_metrics(&self, format: PageFormat) -> String {
+    /// The metrics page, in parts.
+    pub fn render_metrics(&self, format: PageFormat) -> Vec<String> {
         let exemplars = (format == PageFormat::OpenMetrics).then(|| self.traces.exemplars());
         let (models, lifecycle) = (self.lifecycle.map(), &self.lifecycle);
         let registries = [&self.own_metrics, lifecycle.traffic_metrics(), &*self.metrics, lifecycle.memory_metrics()];

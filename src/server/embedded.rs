@@ -161,7 +161,7 @@ impl Access {
     /// The metrics page; empty where there are no metrics.
     pub fn render_metrics(&self) -> Result<String, Status> {
         let core = self.core()?;
-        Ok(if core.options.metrics.allowed { core.render_metrics(PageFormat::Text) } else { String::new() })
+        Ok(if core.options.metrics.allowed { core.render_metrics(PageFormat::Text).concat() } else { String::new() })
     }
 
     pub fn load(&self, name: &str, parameters: Vec<LoadParameter>) -> Result<(), Status> {

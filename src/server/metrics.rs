@@ -170,8 +170,8 @@ pub fn config(options: &Options) -> MetricsConfig {
     MetricsConfig { engine: options.engine_metrics, ..config }
 }
 
-/// The page. `exemplars`: traced requests, if the format shows them. The last one of the `registries` is that of the
-/// process.
+/// The page, a part for each family. `exemplars`: traced requests, if the format shows them. The last one of the
+/// `registries` is that of the process.
 pub fn page(
     models: &ModelMap,
     config: &MetricsConfig,
@@ -179,8 +179,9 @@ pub fn page(
     registries: &[&Registry],
     exemplars: Option<&Exemplars>,
     format: PageFormat,
-) -> String {
+) -> Vec<String> {
     let mut readings: Vec<Reading<'_>> = Vec::new();
+    let none: Arc<str> = "".into();
     for model in models.ready() {
         let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());
         // All versions of an ensemble are one series (contract/metrics.md section 1); they follow each other.
@@ -197,7 +198,7 @@ pub fn page(
                 let exemplars = exemplars.and_then(|exemplars| exemplars.of(&model.name, model.version)).map(Arc::new);
                 let own = exemplars.clone();
                 let generation = model.statistics.generation();
-                let gpu_uuid = "".into();
+                let gpu_uuid = Arc::clone(&none);
                 readings.push(Reading { model, gpu_uuid, snapshot, distributions, exemplars: own, generation });
                 let of_devices = model.statistics.devices().into_iter();
                 readings.extend(of_devices.map(|DeviceReading { uuid, counters, distributions }| Reading {
@@ -206,7 +207,7 @@ pub fn page(
                     snapshot: counters,
                     distributions,
                     exemplars: exemplars.clone(),
-                    generation: "".into(),
+                    generation: Arc::clone(&none),
                 }));
             }
         }

@@ -13,7 +13,11 @@
  *   load_delay_ms    ModelInitialize takes that long;
  *   load_journal     a file that gets a line "begin <model> <version>" and one "end ..." for every ModelInitialize,
  *                    "gone ..." for every ModelFinalize and "less ..." for every ModelInstanceFinalize;
- *   execute_delay_ms every execution takes that long. */
+ *   load_together    a number: ModelInitialize takes until the journal has so many lines "begin";
+ *   load_until       ModelInitialize takes until there is a file of this path;
+ *   execute_delay_ms every execution takes that long;
+ *   execute_until    every execution takes until there is a file of this path. One that has to wait writes the line
+ *                    "identity.c: <model> holds" to the standard error stream. */
 
 #define _POSIX_C_SOURCE 199309L
 
@@ -21,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "triton/core/tritonbackend.h"
 
@@ -121,7 +126,7 @@ static char* model_parameter(const Model* model, const char* key) {
   return json_string_after(model->config, quoted, "\"string_value\"");
 }
 
-static uint64_t milliseconds(const Model* model, const char* key) {
+static uint64_t number(const Model* model, const char* key) {
   char* text = model_parameter(model, key);
   uint64_t value = text == NULL ? 0 : strtoull(text, NULL, 10);
   free(text);
@@ -144,6 +149,39 @@ static void record(const Model* model, const char* event) {
     fclose(journal);
   }
   free(path);
+}
+
+/* Whether the model's parameter `key` names no file, or one that is there. */
+static bool is_open(const Model* model, const char* key) {
+  char* path = model_parameter(model, key);
+  bool open = path == NULL || access(path, F_OK) == 0;
+  free(path);
+  return open;
+}
+
+/* The loads that the model's journal has seen begin. */
+static uint64_t loads_begun(const Model* model) {
+  char* path = model_parameter(model, "load_journal");
+  FILE* journal = path == NULL ? NULL : fopen(path, "r");
+  char line[512];
+  uint64_t begun = 0;
+  while (journal != NULL && fgets(line, sizeof line, journal) != NULL)
+    if (strncmp(line, "begin ", 6) == 0) begun++;
+  if (journal != NULL) fclose(journal);
+  free(path);
+  return begun;
+}
+
+static void hold_load(const Model* model) {
+  const uint64_t together = number(model, "load_together");
+  while (loads_begun(model) < together) sleep_ms(2);
+  while (!is_open(model, "load_until")) sleep_ms(2);
+}
+
+static void hold_execution(const Model* model) {
+  if (is_open(model, "execute_until")) return;
+  fprintf(stderr, "identity.c: %s holds\n", model->name);
+  while (!is_open(model, "execute_until")) sleep_ms(2);
 }
 
 /* Counts the number in the model's fail_file down; true while it was positive. */
@@ -232,9 +270,10 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* ha
   if (failed == NULL) {
     const char* batch = strstr(model->config, "\"max_batch_size\":");
     model->batches = batch != NULL && strtol(batch + strlen("\"max_batch_size\":"), NULL, 10) > 0;
-    model->execute_delay_ms = milliseconds(model, "execute_delay_ms");
+    model->execute_delay_ms = number(model, "execute_delay_ms");
     record(model, "begin");
-    sleep_ms(milliseconds(model, "load_delay_ms"));
+    sleep_ms(number(model, "load_delay_ms"));
+    hold_load(model);
     record(model, "end");
     char* wanted = model_parameter(model, "fail_load");
     if (wanted != NULL) failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, wanted);
@@ -512,6 +551,7 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 
   const uint64_t compute_started = now_ns();
   sleep_ms(instance->model->execute_delay_ms);
+  hold_execution(instance->model);
   uint64_t rows = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (instance->model->batches) EXPECT(rows_of(requests[i], &rows));

@@ -26,7 +26,7 @@ folder = tempfile.mkdtemp()
 os.makedirs(folder + "/echo/1")
 open(folder + "/echo/config.pbtxt", "w").write('backend: "identity" input { name: "INPUT0" data_type: TYPE_INT64 dims: -1 } '
     'output { name: "OUTPUT0" data_type: TYPE_INT64 dims: -1 }')
-server = tritonserver.Server(model_repository=folder, exit_timeout=5).start(wait_until_ready=True)
+server = tritonserver.Server(model_repository=folder, exit_timeout=60).start(wait_until_ready=True)
 model = server.model("echo")
 (response,) = model.infer(inputs={"INPUT0": numpy.arange(3)})
 """

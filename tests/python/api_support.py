@@ -87,7 +87,7 @@ def repository():
 
 
 def started(folder, *models, **options):
-    options = {"model_control_mode": tritonserver.ModelControlMode.EXPLICIT, "exit_timeout": 10, **options}
+    options = {"model_control_mode": tritonserver.ModelControlMode.EXPLICIT, "exit_timeout": 60, **options}
     server = tritonserver.Server(model_repository=folder.name, startup_models=list(models), **options)
     return server.start(wait_until_ready=True)
 

@@ -71,7 +71,7 @@ def server_of(folder, mode):
     options.set_model_control_mode(mode)
     options.set_strict_model_config(False)
     options.set_server_id("testing_server")
-    options.set_exit_timeout(5)
+    options.set_exit_timeout(60)
     return _c.TRITONSERVER_Server(options)
 
 

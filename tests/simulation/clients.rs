@@ -3,7 +3,7 @@
 pub mod grpc;
 pub mod http;
 
-use crate::ledger::{self, DECOUPLED, HERE, MODELS, QUEUED, SEQUENCE, Sent, element};
+use crate::ledger::{self, DECOUPLED, GRAPH, HERE, JOIN, MODELS, QUEUED, SEQUENCE, Sent, element};
 use crate::random::Random;
 
 /// How a client behaves beside its protocol.
@@ -76,12 +76,13 @@ impl Plan<'_> {
             match model {
                 SEQUENCE if !is_idle => {}
                 DECOUPLED if !self.is_stream => {}
+                JOIN => {}
                 _ => break model,
             }
         };
         let elements = match model {
             DECOUPLED => 3,
-            SEQUENCE | crate::ledger::BATCHED | QUEUED | crate::ledger::ENSEMBLE | crate::ledger::ORDERED => 4,
+            GRAPH | SEQUENCE | crate::ledger::BATCHED | QUEUED | crate::ledger::ENSEMBLE | crate::ledger::ORDERED => 4,
             _ if self.random.once_in(self.habits.large_once_in) => self.random.between(2_000, 60_000) as usize,
             _ => self.random.between(2, 40) as usize,
         };
@@ -111,6 +112,8 @@ impl Plan<'_> {
             excuse: None,
             deadline_ns: deadline_ms.map(|ms| nereid_clock::now_ns() + ms * 1_000_000),
             executed: 0,
+            path: Vec::new(),
+            added: 0,
             has_succeeded: false,
             responses: if model == DECOUPLED { self.random.below(6) as u32 } else { 1 },
             arrived: 0,
@@ -136,7 +139,7 @@ impl Plan<'_> {
 impl Draft {
     /// Whether the model takes batches, so that its tensors have a dimension more.
     pub fn is_batching(&self) -> bool {
-        !matches!(self.model, ledger::DIRECT | HERE | DECOUPLED)
+        !matches!(self.model, ledger::DIRECT | HERE | DECOUPLED | GRAPH)
     }
 
     pub fn values(&self) -> Vec<i32> {

@@ -20,7 +20,11 @@ pub const SEQUENCE: usize = 4;
 pub const ENSEMBLE: usize = 5;
 pub const DECOUPLED: usize = 6;
 pub const ORDERED: usize = 7;
-pub const MODELS: usize = 8;
+/// An ensemble with a graph of the seed's, another one for each version.
+pub const GRAPH: usize = 8;
+/// Joins two tensors; clients do not ask for it.
+pub const JOIN: usize = 9;
+pub const MODELS: usize = 10;
 
 /// Events that the report of a failure shows.
 const TRACE_MAX: usize = 60;
@@ -56,6 +60,9 @@ pub struct Sent {
     pub deadline_ns: Option<u64>,
     /// Its model executed it, for each of the models of an ensemble.
     pub executed: u32,
+    /// The models that succeeded with it, in their order, and what they added.
+    pub path: Vec<usize>,
+    pub added: i32,
     /// Its model's execution has answered it with success.
     pub has_succeeded: bool,
     /// Responses that a decoupled model gives, and those that have come.
@@ -116,6 +123,8 @@ pub struct Ledger {
     pub given_up: BTreeMap<u32, u64>,
     pub troubles: Troubles,
     pub random: Option<Random>,
+    /// What the graphs of [`GRAPH`] follow from.
+    pub graphs: u64,
     /// The last events, for the report of a failure.
     pub trace: VecDeque<String>,
     pub is_traced: bool,
@@ -150,6 +159,18 @@ pub enum Answer<'a> {
 impl Ledger {
     pub fn violate(&mut self, text: String) {
         self.violation.get_or_insert(text);
+    }
+
+    /// The models of the steps of a version of [`GRAPH`]: a chain; or a diamond of the first three, and a chain behind
+    /// it.
+    pub fn graph(&self, version: i64) -> Vec<usize> {
+        let mut random = Random::new(self.graphs.wrapping_add(version as u64));
+        let is_diamond = random.once_in(2);
+        let length = random.between(1, 6) as usize;
+        let mut step = move || random.one_of(&[DIRECT, HERE, HERE]);
+        let mut models = if is_diamond { vec![step(), step(), JOIN] } else { Vec::new() };
+        models.extend(std::iter::repeat_with(step).take(length));
+        models
     }
 
     /// Notes an event for the report of a failure.
@@ -231,6 +252,16 @@ impl Ledger {
         if values.len() != sent.elements {
             return Err(format!("{} elements in place of {}", values.len(), sent.elements));
         }
+        if sent.model == GRAPH {
+            let (mut expected, mut path) = (self.graph(version), sent.path.clone());
+            if expected.contains(&JOIN) {
+                expected.sort_unstable();
+                path.sort_unstable();
+            }
+            if path != expected {
+                return Err(format!("models {path:?} executed it in place of {expected:?}"));
+            }
+        }
         for (at, &value) in values.iter().enumerate() {
             let mut given = element(number, at);
             if at == 1
@@ -246,6 +277,7 @@ impl Ledger {
                     let most = offset(ORDERED, self.published[ORDERED]) + offset(BATCHED, self.published[BATCHED]);
                     (least..=most).contains(&added)
                 }
+                (_, GRAPH) => added == sent.added,
                 (1, DECOUPLED) => added == offset(DECOUPLED, version) + sent.arrived as i32,
                 (_, model) => added == offset(model, version),
             };

@@ -13,6 +13,8 @@
 //!
 //! - A request is answered at most once, and exactly once unless its connection ended: with its own id and payload, by
 //!   the model that it names and a version that served meanwhile; or with an error that has a reason.
+//! - A request of an ensemble is executed by exactly the models of its steps, in their order, and its answer is what
+//!   they made; shards execute some of the steps, and workers hand some over to each other.
 //! - No request is executed twice, in a batch beyond the model's maximum, or with other bytes than its client sent.
 //! - The statistics of each version count exactly what its instances did.
 //! - When all is over, nothing is left: connections, calls, timers, chunks, requests in flight, versions, bytes.
@@ -90,6 +92,7 @@ fn every_request_gets_its_answer_and_nothing_remains() {
     println!("{seeds} seeds, {} requests in {secs:.0} s, {:.0} a second", total.requests, total.requests as f64 / secs);
     println!("{total:#?}");
     assert!(total.requests >= wanted, "{} of {wanted} requests", total.requests);
+    assert!(total.steps_of_shards > 0 && total.handed_over > 0, "all steps took one way");
 }
 
 #[test]

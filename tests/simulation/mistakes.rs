@@ -37,6 +37,7 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Scheduler(scheduling::Mutant::MaxBatchIgnored),
     Mistake::Scheduler(scheduling::Mutant::DelayForgotten),
     Mistake::Scheduler(scheduling::Mutant::ErrorForgotten),
+    Mistake::Scheduler(scheduling::Mutant::HandOverForgotten),
     Mistake::Delivery(delivery::Mutant::FinalLost),
 ];
 

@@ -19,7 +19,7 @@ use nereid_scheduler::{Checks, Payload, PayloadSource, Purpose, RunToCompletion,
 use smallvec::SmallVec;
 use tritonserver::repository::{ModelEntry, ModelId, ModelMap, VersionState};
 
-use crate::ledger::{self, DECOUPLED, HERE, Late, MODELS, SEQUENCE, element, offset};
+use crate::ledger::{self, DECOUPLED, GRAPH, HERE, JOIN, Late, MODELS, SEQUENCE, element, offset};
 
 pub struct Kind {
     pub name: &'static str,
@@ -58,6 +58,12 @@ pub const KINDS: [Kind; MODELS] = [
         config: "max_batch_size: 4 dynamic_batching { preserve_ordering: true }",
         workers: 2,
     },
+    Kind { name: "graph", config: "", workers: 0 },
+    Kind {
+        name: "join",
+        config: "input { name: \"INPUT1\" data_type: TYPE_INT32 dims: [ -1 ] }",
+        workers: 1,
+    },
 ];
 
 /// The map of models as ensembles read it.
@@ -79,7 +85,29 @@ impl Models for Directory {
     }
 }
 
-fn spec(kind: &Kind) -> Arc<ModelSpec> {
+/// The steps of a version of the ensemble of graphs.
+fn graph_steps(version: i64) -> String {
+    let models = ledger::with(|ledger| ledger.graph(version));
+    let made = |at: usize| if at + 1 == models.len() { "OUTPUT0".to_owned() } else { format!("T{at}") };
+    let is_diamond = models.contains(&JOIN);
+    let step = |(at, model): (usize, &usize)| {
+        let read = match at {
+            0 => "INPUT0".to_owned(),
+            1 if is_diamond => "INPUT0".to_owned(),
+            2 if is_diamond => made(0),
+            at => made(at - 1),
+        };
+        let other = if *model == JOIN { "input_map { key: \"INPUT1\" value: \"T1\" }" } else { "" };
+        let (name, made) = (KINDS[*model].name, made(at));
+        format!(
+            "step {{ model_name: \"{name}\" model_version: -1 {ONE_STEP} \"{read}\" }} {other}
+             output_map {{ key: \"OUTPUT0\" value: \"{made}\" }} }}"
+        )
+    };
+    models.iter().enumerate().map(step).collect()
+}
+
+fn spec(kind: &Kind, version: i64) -> Arc<ModelSpec> {
     let dims = "input { name: \"INPUT0\" data_type: TYPE_INT32 dims: [ -1 ] }
                 output { name: \"OUTPUT0\" data_type: TYPE_INT32 dims: [ -1 ] }";
     let text = match kind.name {
@@ -90,6 +118,10 @@ fn spec(kind: &Kind) -> Arc<ModelSpec> {
              step {{ model_name: \"batched\" model_version: -1 {ONE_STEP} \"BETWEEN\" }}
                      output_map {{ key: \"OUTPUT0\" value: \"OUTPUT0\" }} }} }}"
         ),
+        "graph" => {
+            let steps = graph_steps(version);
+            format!("name: \"graph\" platform: \"ensemble\" {dims} ensemble_scheduling {{ {steps} }}")
+        }
         name => format!("name: \"{name}\" backend: \"identity\" {dims} {}", kind.config),
     };
     let document = nereid_model_config::parse(kind.name, text.as_bytes()).expect("a configuration");
@@ -136,7 +168,7 @@ impl Generation {
         any_woken: &Arc<AtomicBool>,
     ) -> Generation {
         let kind = &KINDS[model];
-        let (spec, statistics) = (spec(kind), Arc::new(ModelStatistics::default()));
+        let (spec, statistics) = (spec(kind, version), Arc::new(ModelStatistics::default()));
         let services = Services { models: Some(Arc::clone(directory) as Arc<_>), ..Services::default() };
         let purpose = Purpose {
             spec: Arc::clone(&spec),
@@ -299,9 +331,13 @@ struct SimulatedInstance {
     sums: BTreeMap<String, i32>,
 }
 
-/// The elements of a request's input.
+/// The elements of a request's first input.
 fn elements(request: &Request) -> Vec<i32> {
-    let input = request.inputs.iter().find(|input| input.index == 0);
+    elements_of(request, 0)
+}
+
+fn elements_of(request: &Request, index: usize) -> Vec<i32> {
+    let input = request.inputs.iter().find(|input| input.index == index);
     let bytes: Vec<u8> =
         input.into_iter().flat_map(|input| &input.data).flat_map(|piece| piece.iter().copied()).collect();
     bytes.chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
@@ -353,6 +389,11 @@ enum Fate {
 }
 
 impl SimulatedInstance {
+    /// Shards may execute it. It has no troubles, for it must not block.
+    fn is_here(&self) -> bool {
+        [HERE, JOIN].contains(&self.model)
+    }
+
     fn number(values: &[i32]) -> u32 {
         values.first().map_or(0, |first| *first as u32)
     }
@@ -373,7 +414,7 @@ impl SimulatedInstance {
                 if sent.model == self.model && !values.iter().enumerate().all(is_whole) {
                     let at = values.iter().enumerate().position(|one| !is_whole(one));
                     ledger.violate(format!("request {number} arrives with other elements at {at:?}"));
-                } else if sent.executed & 1 << self.model != 0 {
+                } else if sent.model != GRAPH && sent.executed & 1 << self.model != 0 {
                     ledger.violate(format!("request {number} is executed twice by model {}", self.model));
                 } else {
                     sent.executed |= 1 << self.model;
@@ -393,7 +434,7 @@ impl SimulatedInstance {
     fn fate(&self) -> Fate {
         ledger::with(|ledger| {
             let troubles = ledger.troubles;
-            if self.model == HERE {
+            if self.is_here() {
                 return Fate::Succeed;
             }
             let (fate, name) = if ledger.once_in(troubles.failure_once_in) {
@@ -434,6 +475,14 @@ impl SimulatedInstance {
             }
         }
         values.iter_mut().skip(1).for_each(|value| *value = value.wrapping_add(offset));
+        if self.model == JOIN {
+            let number = SimulatedInstance::number(values);
+            let others = elements_of(request, 1);
+            // What both have been given is in the sum once.
+            for (at, (value, other)) in values.iter_mut().zip(others).enumerate().skip(1) {
+                *value = value.wrapping_add(other).wrapping_sub(element(number, at));
+            }
+        }
         Ok(())
     }
 
@@ -500,6 +549,8 @@ fn count(model: usize, version: i64, rows: u64, number: u32) {
         tally.rows += rows;
         if let Some(sent) = ledger.open.get_mut(&number) {
             sent.has_succeeded |= sent.model == model;
+            sent.path.push(model);
+            sent.added = sent.added.wrapping_add(offset(model, version));
         }
     });
 }
@@ -575,7 +626,11 @@ pub fn go_on(late: Late) {
 
 impl Instance for SimulatedInstance {
     fn mobility(&self) -> Mobility {
-        if self.model == HERE { Mobility::Free } else { Mobility::Bound }
+        if self.is_here() { Mobility::Free } else { Mobility::Bound }
+    }
+
+    fn answers_last(&self) -> bool {
+        true
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
@@ -585,7 +640,7 @@ impl Instance for SimulatedInstance {
             let fails = ledger.once_in(4 * troubles.failure_once_in);
             (fails, ledger.once_in(troubles.panic_once_in), ledger.once_in(2 * troubles.panic_once_in))
         });
-        if (fails || panics || dies) && self.model != HERE {
+        if (fails || panics || dies) && !self.is_here() {
             for request in payload.requests() {
                 self.excuse(SimulatedInstance::number(&elements(request)));
             }

@@ -217,7 +217,7 @@ impl Server {
                 sink: Arc::new(ShardSink::new(post.clone(), pool.clone())),
                 post: Arc::new(move |mail| post.post(nereid_shard::Mail::Actor(mail))),
                 control: Arc::new(move |job| control.lock().expect("one thread").push_back(job)),
-                render_metrics: Arc::new(|_| String::new()),
+                render_metrics: Arc::new(|_| Vec::new()),
                 render_inspect: None,
                 metrics: Default::default(),
                 load: None,

@@ -15,6 +15,7 @@ use nereid_memory::Pool;
 use nereid_net::Mail;
 use nereid_request::never_wait_here;
 use nereid_scheduler::ServedModel;
+use nereid_scheduler::ensemble::turn::counts;
 use smallvec::SmallVec;
 
 use crate::clients::grpc::Grpc;
@@ -73,6 +74,9 @@ pub struct Figures {
     pub faults: Faults,
     pub turns: u64,
     pub played_ns: u64,
+    /// Steps of ensembles that shards executed, and requests that workers continued behind one.
+    pub steps_of_shards: u64,
+    pub handed_over: u64,
 }
 
 impl Figures {
@@ -82,6 +86,8 @@ impl Figures {
         self.lost += other.lost;
         self.turns += other.turns;
         self.played_ns += other.played_ns;
+        self.steps_of_shards += other.steps_of_shards;
+        self.handed_over += other.handed_over;
         self.faults.add(&other.faults);
         for (reason, count) in &other.failed {
             *self.failed.entry(reason.clone()).or_default() += count;
@@ -133,6 +139,7 @@ pub fn run(seed: u64, requests: u64, is_traced: bool) -> Result<Figures, String>
     let weather = Weather::of(requests, &mut random);
     let fresh = Ledger {
         random: Some(Random::new(random.next())),
+        graphs: random.next(),
         troubles: weather.troubles,
         is_tight: weather.is_tight,
         is_traced,
@@ -140,6 +147,7 @@ pub fn run(seed: u64, requests: u64, is_traced: bool) -> Result<Figures, String>
     };
     ledger::with(|ledger| *ledger = fresh);
     played::set(Some(BEGINNING_NS));
+    counts::take();
     let mut world = World::new(random, weather);
     let outcome = world.run();
     let mut figures = std::mem::take(&mut world.figures);
@@ -150,6 +158,8 @@ pub fn run(seed: u64, requests: u64, is_traced: bool) -> Result<Figures, String>
     // Requests that models still have end with the ledger.
     let last = ledger::with(std::mem::take);
     played::set(None);
+    let counts = counts::take();
+    (figures.steps_of_shards, figures.handed_over) = (counts.steps_of_shards, counts.handed_over);
     figures.requests = last.sent;
     figures.succeeded = last.succeeded;
     figures.failed = last.failed.clone();

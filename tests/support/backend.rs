@@ -16,6 +16,11 @@ pub fn directory() -> Option<PathBuf> {
     made("identity.c", &libraries)
 }
 
+/// The flag for that directory.
+pub fn directory_flag() -> Option<String> {
+    directory().map(|directory| format!("--backend-directory={}", directory.display()))
+}
+
 /// A directory for `--backend-directory` with the backend compiled from `file` (`.c` or `.cc`), under the name of the
 /// file. None, after a visible skip, without a compiler.
 pub fn compiled(file: &str) -> Option<PathBuf> {

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod bound;
 pub mod certificates;
 pub mod confine;
+pub mod gate;
 pub mod grpc;
 pub mod http;
 pub mod http2;

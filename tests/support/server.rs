@@ -4,9 +4,10 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -422,8 +423,17 @@ fn wait_bounded(child: &mut Child, log: &Log) -> ExitStatus {
 /// The output of a child process, collected by threads that end with its pipes.
 struct Log {
     text: Arc<Mutex<String>>,
-    readers: Vec<std::thread::JoinHandle<()>>,
+    readers: Vec<Reader>,
 }
+
+struct Reader {
+    thread: std::thread::JoinHandle<()>,
+    /// Keeps the pipe, so that its last line can be written to it.
+    pipe: OwnedFd,
+}
+
+/// The line behind the last one of a child that has ended.
+const LAST_LINE: &str = "the end of what the child has written";
 
 impl Log {
     fn of(child: &mut Child) -> Log {
@@ -432,32 +442,49 @@ impl Log {
         log
     }
 
-    fn read(pipe: Option<impl Read + Send + 'static>) -> Log {
+    fn read(pipe: Option<impl Read + AsFd + Send + 'static>) -> Log {
         let mut log = Log { text: Arc::default(), readers: Vec::new() };
         log.follow(pipe);
         log
     }
 
-    fn follow(&mut self, pipe: Option<impl Read + Send + 'static>) {
+    fn follow(&mut self, pipe: Option<impl Read + AsFd + Send + 'static>) {
         let text = self.text.clone();
-        let mut lines = BufReader::new(pipe.expect("a piped stream"));
-        self.readers.push(std::thread::spawn(move || {
+        let stream = pipe.expect("a piped stream");
+        let pipe = stream.as_fd().try_clone_to_owned().expect("another descriptor of the pipe");
+        let mut lines = BufReader::new(stream);
+        let thread = std::thread::spawn(move || {
             let mut line = Vec::new();
             while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                text.lock().expect("the log").push_str(&String::from_utf8_lossy(&line));
+                let read = String::from_utf8_lossy(&line);
+                // It may stand behind the beginning of a line that was never ended.
+                let before_the_end = read.strip_suffix('\n').and_then(|read| read.strip_suffix(LAST_LINE));
+                text.lock().expect("the log").push_str(before_the_end.unwrap_or(&read));
+                if before_the_end.is_some() {
+                    return;
+                }
                 line.clear();
             }
-        }));
+        });
+        self.readers.push(Reader { thread, pipe });
     }
 
     fn so_far(&self) -> String {
         self.text.lock().expect("the log").clone()
     }
 
-    /// The whole log, after the child has ended.
+    /// The whole log, after the child has ended. A process that the child has left may keep the pipe open for long: so
+    /// the end that is waited for is a line of ours, behind all that the child has written.
     fn finish(&self) -> String {
+        for reader in self.readers.iter().filter(|reader| !reader.thread.is_finished()) {
+            // proc_pid_fd(5): a pipe that is opened by this name is opened anew, here to write to it.
+            let path = format!("/proc/self/fd/{}", reader.pipe.as_raw_fd());
+            let mut pipe = File::options().write(true).open(path).expect("the other end of a pipe");
+            writeln!(pipe, "{LAST_LINE}").expect("the reader reads");
+        }
         let started = Instant::now();
-        while self.readers.iter().any(|reader| !reader.is_finished()) && started.elapsed() < Duration::from_secs(5) {
+        while self.readers.iter().any(|reader| !reader.thread.is_finished()) {
+            assert!(started.elapsed() < PATIENCE, "the output of the child is not read:\n{}", self.so_far());
             std::thread::sleep(Duration::from_millis(1));
         }
         self.so_far()

@@ -67,6 +67,26 @@ impl Bench {
         self.server.wait_until(&format!("{count} are refused: {reason}"), || self.sent(reason) == count);
     }
 
+    /// Sends one request after the other until `count` wait. A place is given back a moment after its request has left
+    /// the queue, and what comes before that is refused for one of these reasons: then it is sent again.
+    fn fill<Sent>(&self, count: u64, reasons: &[&str], mut send: impl FnMut() -> Sent) -> Vec<Sent> {
+        let refused = || reasons.iter().map(|reason| self.sent(reason)).sum::<u64>();
+        let mut sent = Vec::new();
+        for waiting in self.pending() + 1..=count {
+            self.server.wait_until(&format!("{waiting} requests wait"), || {
+                let before = refused();
+                sent.push(send());
+                let mut is_accepted = false;
+                self.server.wait_until("the request waits or is refused", || {
+                    is_accepted = self.pending() == waiting;
+                    is_accepted || refused() > before
+                });
+                is_accepted
+            });
+        }
+        sent
+    }
+
     /// A client of its own is served by the other model.
     fn assert_others_are_served(&self) {
         let answer = Peer::connect(self.server.http).send(&post("free", 1, 4)).answer();
@@ -203,23 +223,10 @@ fn one_connection_and_one_model_leave_calls_to_others() {
     assert_refused_over_http(&Peer::connect(bench.server.http).send(&post("held", 0, 4)).answer(), "model_calls");
     let refused = bench.metric("nereid_model_refused_requests_total", &["\"held\"", "\"model_calls\""]);
     assert_eq!(refused, 11);
-    // What is cancelled makes room: a place is given back a moment after its request has left the queue, and a call
-    // that comes before that is refused.
+    // What is cancelled makes room.
     held.into_iter().for_each(|exchange| one.cancel(exchange));
     bench.wait_for_pending(CALLS as u64 / 4);
-    let mut again = Vec::new();
-    for more_wait in 1..=CALLS as u64 / 2 {
-        bench.server.wait_until(&format!("cancelled calls leave {more_wait} places"), || {
-            let refused = bench.sent("model_calls") + bench.sent("connection_calls");
-            again.push(call(&mut one, "held", 1));
-            let mut is_accepted = false;
-            bench.server.wait_until("the call waits or is refused", || {
-                is_accepted = bench.pending() == CALLS as u64 / 4 + more_wait;
-                is_accepted || bench.sent("model_calls") + bench.sent("connection_calls") > refused
-            });
-            is_accepted
-        });
-    }
+    let again = bench.fill(3 * CALLS as u64 / 4, &["model_calls", "connection_calls"], || call(&mut one, "held", 1));
     drop((again, more, one, two));
     bench.wait_for_pending(0);
     bench.server.stop();
@@ -240,8 +247,7 @@ fn one_client_leaves_calls_to_others() {
     bench.wait_for_pending(0);
     // Those that were refused have left nothing counted: one connection may have the part of the client again.
     let mut again = Grpc::connect(bench.server.grpc);
-    let calls = call(&mut again, "held", CALLS / 4);
-    bench.wait_for_pending(CALLS as u64 / 4);
+    let calls = bench.fill(CALLS as u64 / 4, &["client_calls", "connection_calls"], || call(&mut again, "held", 1));
     drop((calls, again));
     bench.wait_for_pending(0);
     bench.server.stop();
@@ -304,11 +310,11 @@ fn one_model_leaves_memory_to_others() {
         bench.wait_for_pending(4);
         drop((peers, small));
         bench.wait_for_pending(0);
-        let mut again: Vec<Peer> = (0..3).map(|_| Peer::connect(bench.server.http)).collect();
-        for peer in &mut again {
+        let again = bench.fill(3, &["model_memory"], || {
+            let mut peer = Peer::connect(bench.server.http);
             peer.send(&post("held", 0, BYTES));
-        }
-        bench.wait_for_pending(3);
+            peer
+        });
         drop(again);
         bench.wait_for_pending(0);
         bench.server.stop();

@@ -39,7 +39,7 @@ impl MetricsPage {
         let format = accepted(head.headers_named("Accept"));
         let job = PageJob { call, format, post: Some(Arc::clone(&self.post)) };
         let (render, pool) = (Arc::clone(&self.render), self.pool.clone());
-        (self.control)(Box::new(move || job.end(&render(format), &pool)));
+        (self.control)(Box::new(move || job.end(render(format), &pool)));
     }
 
     /// Answers a call with the page that was posted.
@@ -87,10 +87,11 @@ struct PageJob {
 }
 
 impl PageJob {
-    /// The page is copied here, on the thread that made it: with many models it has megabytes.
-    fn end(mut self, page: &str, pool: &Pool) {
+    /// The page is copied here, on the thread that made it: with many models it has megabytes. Each part is freed when
+    /// it is copied, so that the page does not exist twice.
+    fn end(mut self, parts: Vec<String>, pool: &Pool) {
         let mut body = Gather::new();
-        body.put(pool, page.as_bytes());
+        parts.into_iter().for_each(|part| body.put(pool, part.as_bytes()));
         if let Some(post) = self.post.take() {
             post(Mail::Metrics { call: self.call, format: self.format, page: Some(body) });
         }
@@ -155,7 +156,7 @@ mod tests {
             };
             PageJob { call: CallKey(call), format: PageFormat::Text, post: Some(Arc::new(post)) }
         };
-        job(1).end("the page", &Pool::new(1 << 16));
+        job(1).end(vec!["the ".to_owned(), "page".to_owned()], &Pool::new(1 << 16));
         drop(job(2));
         let panicking = job(3);
         let ended = std::thread::spawn(move || {

@@ -13,7 +13,7 @@ use crate::api::forwarding::Forwarded;
 use crate::api::http::dialect::Dialect;
 use crate::api::steps::TOKENS_PER_STEP;
 use crate::api::timing::PARAMETER;
-use nereid_memory::{ALIGNMENT, BlockMut, Pool, Slice};
+use nereid_memory::{ALIGNMENT, BlockMut, PORTION_BYTES_MAX, Pool, Portions, Slice};
 use nereid_protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Paused, StringsReader, TensorError,
     Value,
@@ -55,6 +55,8 @@ pub struct Decoder {
     /// The inputs that are still to be read.
     rest: Paused,
     named: NamedTensors,
+    /// Of short tensors that are copied to where they are aligned.
+    portions: Portions,
     input_bytes_max: usize,
 }
 
@@ -121,8 +123,9 @@ impl Decoder {
         };
         let (stage, form) = (Stage::Parse(Box::new(builder)), AnswerForm::default());
         let forwarded = Forwarded::default();
-        let (rest, named) = (Paused::default(), NamedTensors::default());
-        Ok(Decoder { model, form, forwarded, request, body, tail: header_len, stage, rest, named, input_bytes_max })
+        let (rest, named, portions) = (Paused::default(), NamedTensors::default(), Portions::default());
+        let tail = header_len;
+        Ok(Decoder { model, form, forwarded, request, body, tail, stage, rest, named, portions, input_bytes_max })
     }
 
     /// A request whose whole body is its one tensor (contract/http.md section 5, "Raw-binary mode").
@@ -154,7 +157,8 @@ impl Decoder {
         request.inputs.push(input);
         let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
         let (rest, named, forwarded) = (Paused::default(), NamedTensors::default(), Forwarded::default());
-        Ok(Decoder { model, form, forwarded, request, body, tail: 0, stage, rest, named, input_bytes_max })
+        let (tail, portions) = (0, Portions::default());
+        Ok(Decoder { model, form, forwarded, request, body, tail, stage, rest, named, portions, input_bytes_max })
     }
 
     /// Does a bounded amount of work.
@@ -402,7 +406,12 @@ impl Decoder {
                     self.request.inputs[done].data = smallvec![data];
                     return Ok(Stage::Inputs { document, done: done + 1 });
                 }
-                // Only a tensor behind another one of odd size comes here: models are owed alignment.
+                // Only a tensor behind another one of odd size comes here: models are owed alignment. A request may
+                // have thousands of them, which are short then.
+                if data.len() <= PORTION_BYTES_MAX {
+                    self.request.inputs[done].data = smallvec![self.portions.copy(pool, &data)?];
+                    return Ok(Stage::Inputs { document, done: done + 1 });
+                }
                 let mut block = pool.get(data.len())?;
                 block.set_len(0);
                 Ok(Stage::Copy { document: Some(document), index: done, from: data, block })

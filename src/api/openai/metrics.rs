@@ -78,8 +78,8 @@ impl Metrics {
 
 impl Families {
     fn new(registry: &Registry) -> Result<Families, MetricError> {
-        let histogram = |name: &str, help: &str| registry.custom_family(name, help, Kind::Histogram);
-        let counter = |name: &str, help: &str| registry.custom_family(name, help, Kind::Counter);
+        let histogram = |name: &str, help: &str| registry.own_family(name, help, Kind::Histogram);
+        let counter = |name: &str, help: &str| registry.own_family(name, help, Kind::Counter);
         Ok(Families {
             registry: registry.clone(),
             first_token: histogram("nv_openai_time_to_first_token_seconds", "Time to the first response of a model")?,

@@ -301,6 +301,10 @@ impl Instance for DeviceInstance {
         true
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.execute_up_to(UNDER_WAY_MAX, payload);
         Ok(())

@@ -59,6 +59,10 @@ impl Instance for HostInstance {
         Mobility::FreeIfShort
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let start_ns = now_ns();
         let requests = payload.take();

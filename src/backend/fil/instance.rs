@@ -163,6 +163,10 @@ impl Instance for FilInstance {
         if self.forest.thread_count == 1 { Mobility::FreeIfShort } else { Mobility::FreeIfAsked }
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
         let mut requests = payload.take();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{IdentityInstance, example_parameters};
 use crate::{Instance, InstanceContext, Model, ModelContext};
 use nereid_clock::now_ns;
-use nereid_observe::metrics::Counter;
+use nereid_observe::metrics::{self, Counter};
 use nereid_request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape};
 use nereid_wire::inference::ModelInstanceGroup;
 use nereid_wire::inference::model_instance_group::Kind;
@@ -56,7 +56,7 @@ impl IdentityModel {
         let (pairs, delays) = IdentityModel::check(context)?;
         let version = context.version.to_string();
         let labels = [("model", context.name.as_str()), ("version", version.as_str())];
-        let family = context.metrics.counter_family(COUNTER, COUNTER_HELP);
+        let family = context.metrics.own_family(COUNTER, COUNTER_HELP, metrics::Kind::Counter);
         let input_bytes = family.and_then(|family| family.counter(&labels));
         let input_bytes = input_bytes.map_err(|error| Status::internal(error.to_string()))?;
         if !delays.creation.is_zero() {

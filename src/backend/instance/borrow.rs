@@ -43,6 +43,8 @@ pub(super) struct WorkerInstances {
     worker_wants: AtomicBool,
     /// Whether its instances read inputs in device memory.
     takes_device_tensors: AtomicBool,
+    /// Whether its instances return as soon as they have answered.
+    answer_last: AtomicBool,
     pulse: Arc<Pulse>,
 }
 
@@ -83,6 +85,8 @@ impl WorkerInstances {
         let takes_device_tensors =
             !members.is_empty() && members.iter().all(|(instance, _)| instance.takes_device_tensors());
         self.takes_device_tensors.store(takes_device_tensors, Ordering::Release);
+        let answer_last = !members.is_empty() && members.iter().all(|(instance, _)| instance.answers_last());
+        self.answer_last.store(answer_last, Ordering::Release);
         let mut rotation = self.lock();
         rotation.members = members;
         rotation.judge = (terms == MEASURED).then(|| Judge::new(run_to_completion.limit_ns()));
@@ -97,6 +101,10 @@ impl WorkerInstances {
 
     pub(super) fn takes_device_tensors(&self) -> bool {
         self.takes_device_tensors.load(Ordering::Acquire)
+    }
+
+    pub(super) fn answer_last(&self) -> bool {
+        self.answer_last.load(Ordering::Acquire)
     }
 
     /// Whether shards may borrow it now or later.

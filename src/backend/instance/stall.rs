@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use crate::ModelContext;
-use nereid_observe::metrics::Counter;
+use nereid_observe::metrics::{Counter, Kind};
 use nereid_observe::stacks::{self, ThreadNumber};
 use nereid_scheduler::{Checks, Executions, Readiness};
 
@@ -162,7 +162,7 @@ impl std::fmt::Debug for StallWatch {
 
 fn counter(context: &ModelContext) -> Option<Counter> {
     let help = "Times that an instance of the model stood still for longer than --stall-timeout";
-    let family = context.metrics.own_counter_family("nereid_instance_stalls", help);
+    let family = context.metrics.own_family("nereid_instance_stalls", help, Kind::Counter);
     let labels = [("model", context.name.as_str()), ("version", &context.version.to_string())];
     let counter = family.and_then(|family| family.counter(&labels));
     counter.inspect_err(|error| warn!("no metric for stalls of model '{}': {error}", context.name)).ok()

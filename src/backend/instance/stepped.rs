@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::borrow::WorkerInstances;
 use crate::{Instance, InstanceContext};
 use nereid_request::{Status, Waker};
+use nereid_scheduler::ensemble::HandOver;
 use nereid_scheduler::{Next, Payload, PayloadSource, RunToCompletion, WorkerInfo};
 
 /// One worker and its instances. What a thread would do in a loop, its methods do one by one.
@@ -43,8 +44,10 @@ impl SteppedWorker {
 
     /// Executes a payload that a poll brought.
     pub fn run(&self, payload: Payload) {
+        let hand_over = HandOver::of(&payload, self.instances.answer_last());
         self.instances.run(payload);
         self.source.executed(self.number);
+        hand_over.finish();
     }
 
     /// Its next poll ends it, once its payload is executed.

@@ -25,6 +25,7 @@ use nereid_observe::log::verbose;
 use nereid_observe::panics::ThreadKind;
 use nereid_queue::Spin;
 use nereid_request::Status;
+use nereid_scheduler::ensemble::HandOver;
 use nereid_scheduler::{
     Checks, Executions, More, Parker, Payload, PayloadSource, Readiness, RunToCompletion, WorkerInfo, next_payload,
 };
@@ -242,8 +243,10 @@ fn live(
             };
             let Some(payload) = next else { break };
             let _core = task.spin.work();
+            let hand_over = HandOver::of(&payload, task.borrowable.answer_last());
             task.borrowable.run(payload.with_more(more.clone()));
             source.executed(number);
+            hand_over.finish();
         }
         source.left(number);
     }

@@ -499,6 +499,10 @@ impl Instance for DeviceInstance {
         true
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.gpu().enter()?;
         self.returns.drain();

@@ -256,6 +256,10 @@ impl Instance for OnnxInstance {
         self.mobility
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
         self.returns.drain();

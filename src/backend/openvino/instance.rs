@@ -163,6 +163,10 @@ impl Instance for OpenVinoInstance {
         if self.state.prepared.is_for_cpu { Mobility::FreeIfAsked } else { Mobility::Bound }
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let OpenVinoInstance { context, state } = self;
         let max_batch_size = state.prepared.plan.max_batch_size;

@@ -9,7 +9,7 @@ use super::dispatch::Dispatch;
 use super::fixtures::TestDirectory;
 use super::link::{Bounds, Link};
 use super::marshal::{Value, Writer};
-use super::message::from_worker;
+use super::message::{self, from_worker, to_worker};
 use super::worker::{Ended, MessageHandler, Plan, Wait, Worker};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::{Completion, Delivery, Request, RequestedOutput, Sink};
@@ -215,6 +215,10 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
             // Positions by small steps too, so that frames are read.
             let word = [128, 192, 256, 320, 64][random.below(5) as usize];
             link.overwrite(word, &random.below(600).to_le_bytes());
+            let bell_word = [message::INPUT_BELL, message::OUTPUT_BELL, message::ASIDE_BELL][random.below(3) as usize];
+            link.overwrite(bell_word, &random.next().to_le_bytes());
+            link.ring();
+            let _ = (link.park(), link.park_aside());
             let seen = [link.receive(&mut payload).is_err(), link.receive_aside(&mut payload).is_err()];
             let sent = link.push(200, &bytes).is_err();
             refused += usize::from(seen[0] || seen[1] || sent);
@@ -249,4 +253,39 @@ fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     assert!(!sleeper.is_fit());
     sleeper.join();
     assert_eq!(sleeper.ending(), "was ended because it took more than 0.02 s");
+}
+
+/// It asks for no bell, for all of them, or for nonsense, and never rings: no thread of the server waits longer than
+/// for a worker that sends nothing, and one that waits without a limit sees the end of its process.
+#[test]
+fn whatever_a_worker_writes_to_bell_words_only_itself_waits_for_it() {
+    let place = TestDirectory::new();
+    for word in [0, 1, u64::MAX] {
+        let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
+        let overwrite = || {
+            let bell_words = [message::INPUT_BELL, message::OUTPUT_BELL, message::ASIDE_BELL];
+            bell_words.into_iter().for_each(|at| sleeper.link.overwrite(at, &u64::to_le_bytes(word)));
+        };
+        for _ in 0..100 {
+            overwrite();
+            sleeper.send(to_worker::SWEEP, b"message").unwrap();
+        }
+        let process = rustix::process::Pid::from_raw(sleeper.process_id().unwrap() as i32).unwrap();
+        let served = std::thread::scope(|scope| {
+            let served = scope.spawn(|| sleeper.serve(&[from_worker::DONE], &mut Vec::new(), Wait::default()));
+            let mut rounds = 0;
+            while !served.is_finished() {
+                overwrite();
+                rounds += 1;
+                // By then the server's thread may sleep or not.
+                if rounds == 1000 {
+                    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+                }
+                std::thread::yield_now();
+            }
+            served.join().unwrap()
+        });
+        assert_eq!(served, Err(Ended::Died("was ended by signal 9 (SIGKILL)".to_owned())));
+        sleeper.join();
+    }
 }

@@ -1,15 +1,19 @@
 //! The channels between a worker and the server: streams of frames with their doorbells, slots, and shared memory.
 //!
-//! A doorbell is an eventfd that is rung after frames: by the worker after each frame, unless it is about to send
-//! another (see [`instance`](super::instance)), and by the server after the last of the frames that it has at the
-//! moment. The system call of the bell orders memory for the side that it wakes, and neither side has to announce that
-//! it sleeps, so that no wake-up is lost. Where a side reads a position without a bell, the worker needs a memory fence
-//! on CPUs that reorder accesses ([`fence`](super::fence)).
+//! A doorbell is an eventfd. A reader that is about to sleep asks for it in its bell word (`queue::bell`), looks at its
+//! stream once more and then waits for the eventfd. A writer reads that word after its frames, and rings only if it is
+//! asked to: the worker after each frame, unless it is about to send another (see [`instance`](super::instance)), the
+//! server after the last of the frames that it has at the moment. For both looks, and where the worker reads a position
+//! without a bell, it needs a memory fence ([`fence`](super::fence)).
+//!
+//! A worker may write anything to the bell words. If it does not ask for a bell, it is not woken; if it asks without
+//! sleeping, the server writes one eventfd for each message; if it does not ring, the server's threads wait as they do
+//! for a worker that sends nothing: until their time limit, or the end of its process.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,6 +30,7 @@ use super::message::{self, FAR, to_worker};
 use super::outbound::Outbound;
 use nereid_gpu::Gpus;
 use nereid_memory::{Segment, Slice};
+use nereid_queue::bell;
 use nereid_queue::frames::{self, Consumer, Corrupt, Memory, Producer};
 use nereid_request::{RequestEvents, Status};
 
@@ -53,11 +58,11 @@ pub struct StreamLocation {
 }
 
 impl Memory for StreamLocation {
-    fn head(&self) -> &std::sync::atomic::AtomicU64 {
+    fn head(&self) -> &AtomicU64 {
         self.segment.word(self.words)
     }
 
-    fn tail(&self) -> &std::sync::atomic::AtomicU64 {
+    fn tail(&self) -> &AtomicU64 {
         self.segment.word(self.words + message::WORD_STRIDE)
     }
 
@@ -76,7 +81,7 @@ impl Memory for StreamLocation {
     }
 }
 
-/// The eventfd that is rung after a frame.
+/// The eventfd that wakes the reader of a stream.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
@@ -128,8 +133,25 @@ impl RequestEvents for Cancellations {
 
 /// A bank of slots, on which threads of the worker wait for answers.
 struct SlotBank {
+    segment: Arc<Segment>,
     streams: Vec<Mutex<Producer<StreamLocation>>>,
     bells: Vec<Bell>,
+}
+
+impl SlotBank {
+    /// A word of one slot.
+    fn word(&self, number: usize, at: usize) -> &AtomicU64 {
+        self.segment.word(number * message::SLOT_BYTES + at)
+    }
+
+    /// Rings the bell of one slot if somebody sleeps there.
+    fn ring(&self, number: usize) {
+        if bell::is_due(self.word(number, message::SLOT_BELL), bell::FRAMES)
+            && let Some(bell) = self.bells.get(number)
+        {
+            bell.ring();
+        }
+    }
 }
 
 /// See the [module](self).
@@ -168,9 +190,15 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Asks for a bell. False: a frame came before that, and nothing is to be waited for.
+fn park(word: &AtomicU64, stream: &Mutex<Consumer<StreamLocation>>) -> bool {
+    bell::want(word, bell::FRAMES);
+    !lock(stream).has_next()
+}
+
 impl Link {
     /// The link, and the worker's end of its socket, on which the first message already waits. The worker may spin for
-    /// `spin_ns` before it sleeps, and with `fences` calls a [memory fence](super::fence).
+    /// `spin_ns` before it sleeps, and with `fences` calls a [memory fence](super::fence) at every position.
     pub fn new(bounds: Bounds, spin_ns: u64, fences: bool, gpus: Arc<Gpus>) -> io::Result<(Link, OwnedFd)> {
         let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
         let place = |words, number| StreamLocation {
@@ -198,14 +226,14 @@ impl Link {
             outbound: Arc::new(Outbound::new(bounds.first_bytes, bounds.growth_bytes, bounds.max_bytes)),
         };
         let mut hello = Writer::default();
-        hello.tuple(3);
+        hello.tuple(4);
         hello.text(b"hello");
         hello.int(message::VERSION);
         hello.int(spin_ns);
+        hello.bool(fences);
         let bells = [&link.input_bell, &link.output_bell, &link.aside_bell].map(Bell::as_fd);
-        let fence = if fences { Some(fence::library()?) } else { None };
-        let mut descriptors = [&[link.control.object()?][..], &bells].concat();
-        descriptors.extend(fence.as_ref().map(OwnedFd::as_fd));
+        let fence = fence::library()?;
+        let descriptors = [&[link.control.object()?][..], &bells, &[fence.as_fd()]].concat();
         link.send_control(hello.bytes(), &descriptors)?;
         Ok((link, theirs))
     }
@@ -234,9 +262,32 @@ impl Link {
         Ok(())
     }
 
-    /// Wakes the worker's main thread for pushed messages.
+    /// Wakes the worker's main thread for pushed messages, if it sleeps.
     pub fn ring(&self) {
-        self.input_bell.ring();
+        if bell::is_due(self.control.word(message::INPUT_BELL), bell::FRAMES) {
+            self.input_bell.ring();
+        }
+    }
+
+    /// From now on the worker's main thread rings `output_bell` for a message, until [`Link::unpark`]. False: a message
+    /// is there already.
+    pub fn park(&self) -> bool {
+        park(self.control.word(message::OUTPUT_BELL), &self.output)
+    }
+
+    /// The thread that waits for the worker's main thread does not sleep any more.
+    pub fn unpark(&self) {
+        bell::awake(self.control.word(message::OUTPUT_BELL));
+    }
+
+    /// The same for `aside_bell` and the worker's other threads.
+    pub fn park_aside(&self) -> bool {
+        park(self.control.word(message::ASIDE_BELL), &self.aside)
+    }
+
+    /// The thread that waits for the worker's other threads does not sleep any more.
+    pub fn unpark_aside(&self) {
+        bell::awake(self.control.word(message::ASIDE_BELL));
     }
 
     /// Reports to the worker the lent device tensors that are no longer in use. Without room in the stream it reports
@@ -387,7 +438,7 @@ impl Link {
         let mut descriptors = vec![segment.object().map_err(cannot)?];
         descriptors.extend(bells.iter().map(Bell::as_fd));
         self.send_control(text.bytes(), &descriptors).map_err(cannot)?;
-        banks.push(Arc::new(SlotBank { streams, bells }));
+        banks.push(Arc::new(SlotBank { segment, streams, bells }));
         Ok(())
     }
 
@@ -399,19 +450,34 @@ impl Link {
     /// The same, but an answer of more than `most` bytes goes to shared memory: several answers may have to fit into
     /// the slot.
     pub fn answer_within(&self, slot: u32, kind: u32, payload: &[u8], most: usize) -> Result<(), LinkError> {
-        let (bank, number) = (slot as usize / message::SLOTS_PER_BANK, slot as usize % message::SLOTS_PER_BANK);
-        let bank = lock(&self.banks).get(bank).cloned().ok_or(LinkError::Full)?;
-        let (Some(stream), Some(bell)) = (bank.streams.get(number), bank.bells.get(number)) else {
-            return Err(LinkError::Full);
-        };
+        let (bank, number) = self.find_slot(slot as usize).ok_or(LinkError::Full)?;
+        let stream = bank.streams.get(number).ok_or(LinkError::Full)?;
         let is_far = payload.len() > most.min(frames::payload_max(message::SLOT_STREAM_BYTES));
         let location = if is_far { Some(self.write_apart(payload)?) } else { None };
         let (kind, payload) = location.as_ref().map_or((kind, payload), |location| (kind | FAR, &location[..]));
         if !lock(stream).push(kind, payload)? {
             return Err(LinkError::Full);
         }
-        bell.ring();
+        self.ring_for(&bank, number);
         Ok(())
+    }
+
+    /// The bank of a slot, and the slot's number there.
+    fn find_slot(&self, slot: usize) -> Option<(Arc<SlotBank>, usize)> {
+        let bank = lock(&self.banks).get(slot / message::SLOTS_PER_BANK).cloned()?;
+        Some((bank, slot % message::SLOTS_PER_BANK))
+    }
+
+    /// Wakes the reader of a slot, if it sleeps: at the slot's own bell, or at that of the slot that the worker names.
+    /// If it names one that does not exist, nobody is woken.
+    fn ring_for(&self, bank: &SlotBank, number: usize) {
+        // Between the answer and the look at the name, which the reader may change before its own last look.
+        atomic::fence(Ordering::SeqCst);
+        let named = bank.word(number, message::SLOT_RINGS).load(Ordering::Relaxed);
+        let Some(named) = named.checked_sub(1) else { return bank.ring(number) };
+        if let Some((bank, number)) = usize::try_from(named).ok().and_then(|named| self.find_slot(named)) {
+            bank.ring(number);
+        }
     }
 
     /// The worker's end of a slot.
@@ -474,3 +540,6 @@ fn read_place(value: &super::marshal::Value<'_>) -> Result<(u32, u64, u64), supe
     let [segment, offset, len] = value.as_tuple()?;
     Ok((segment.as_int()?, offset.as_int()?, len.as_int()?))
 }
+
+#[cfg(test)]
+mod tests;

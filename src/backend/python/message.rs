@@ -3,7 +3,7 @@
 //! `worker/nereid_python/kinds.py` and `wire.py` have the same numbers; a worker refuses a server of another version.
 
 /// The version of everything in this file.
-pub const VERSION: i32 = 4;
+pub const VERSION: i32 = 5;
 
 /// Kinds with this bit: the payload is only the location (key, segment, offset, length) of the message proper.
 pub const FAR: u32 = 1 << 31;
@@ -16,6 +16,10 @@ pub const ASIDE_WORDS: usize = 256;
 /// The counts of handled messages of the worker's streams.
 pub const OUTPUT_HANDLED: usize = 384;
 pub const ASIDE_HANDLED: usize = 448;
+/// The bell words of the streams' readers (`queue::bell`).
+pub const INPUT_BELL: usize = 512;
+pub const OUTPUT_BELL: usize = 576;
+pub const ASIDE_BELL: usize = 640;
 /// The distance from the producer's word to the consumer's.
 pub const WORD_STRIDE: usize = 64;
 pub const CANCEL_BYTES: usize = 4096;
@@ -29,6 +33,10 @@ pub const CONTROL_BYTES: usize = STREAMS + 3 * STREAM_BYTES;
 pub const SLOTS_PER_BANK: usize = 64;
 pub const SLOT_BYTES: usize = 4096;
 pub const SLOT_STREAM_BYTES: usize = 2048;
+/// In a slot: the bell word of its reader; and the slot whose bell is rung for its answers, counted from 1, or 0: its
+/// own. An event loop waits at one bell for many slots.
+pub const SLOT_BELL: usize = 128;
+pub const SLOT_RINGS: usize = 136;
 /// The most slots of one worker.
 pub const SLOTS_MAX: usize = 4096;
 

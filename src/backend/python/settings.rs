@@ -80,7 +80,7 @@ pub struct Settings {
     pub interpreter: Option<PathBuf>,
     pub execute_timeout: Option<Duration>,
     pub restart: bool,
-    /// Workers call memory fences even on a CPU that needs none.
+    /// Workers call memory fences at every position, even on a CPU that needs none there.
     pub memory_fences: bool,
     /// FORCE_CPU_ONLY_INPUT_TENSORS.
     pub force_cpu_only_inputs: bool,

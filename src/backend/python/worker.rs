@@ -55,7 +55,7 @@ pub struct Plan {
     /// See [`program`].
     pub archive: Arc<OwnedFd>,
     pub bounds: Bounds,
-    /// It calls memory fences.
+    /// It calls memory fences at every position.
     pub fences: bool,
     pub gpus: Arc<Gpus>,
     pub spin: Spin,
@@ -294,8 +294,17 @@ impl Worker {
         spin.record_wait(now_ns().saturating_sub(began_ns), !is_there);
     }
 
-    /// Sleeps until the main thread rings, or for at most `longest`.
+    /// Sleeps until the main thread rings, or for at most `longest`; not if it has sent something before it could see
+    /// that this thread sleeps.
     fn await_bell(&self, longest: Option<Duration>) {
+        // What a condemned worker sends may be impossible to read: its end is what is waited for.
+        if self.link.park() || !self.is_fit() {
+            self.sleep(longest);
+        }
+        self.link.unpark();
+    }
+
+    fn sleep(&self, longest: Option<Duration>) {
         let bell = &self.link.output_bell;
         match longest {
             None => bell.wait(),
@@ -400,7 +409,12 @@ impl Worker {
         let mut payload = Vec::new();
         loop {
             let watched = [self.link.aside_bell.as_fd(), process.pidfd().as_fd()];
-            let readable = wait_readable(&watched, None).unwrap_or_else(|_| vec![false, true]);
+            // Also with messages there it looks whether the process has ended. What a condemned one sends may be
+            // impossible to read.
+            let may_sleep = self.link.park_aside() || !self.is_fit();
+            let limit_ms = (!may_sleep).then_some(0);
+            let readable = wait_readable(&watched, limit_ms).unwrap_or_else(|_| vec![false, true]);
+            self.link.unpark_aside();
             if readable.first() == Some(&true) {
                 self.link.aside_bell.wait();
             }

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use super::backoff::Backoff;
 use super::worker::{OnEnd, Worker};
 use crate::ModelContext;
-use nereid_observe::metrics::Counter;
+use nereid_observe::metrics::{Counter, Kind};
 use nereid_request::{RefusalReason, Status};
 
 /// How long a request waits for a worker that is being started.
@@ -48,7 +48,7 @@ impl WorkerCounts {
     pub fn new(context: &ModelContext) -> WorkerCounts {
         let version = context.version.to_string();
         let counter = |name: &str, help: &str| {
-            let family = context.metrics.own_counter_family(name, help);
+            let family = context.metrics.own_family(name, help, Kind::Counter);
             let counter = family.and_then(|family| family.counter(&[("model", &context.name), ("version", &version)]));
             counter.inspect_err(|error| warn!("no metric '{name}' for model '{}': {error}", context.name)).ok()
         };

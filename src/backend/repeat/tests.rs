@@ -168,16 +168,24 @@ fn a_response_for_every_element_and_an_end_of_its_own() {
 
 #[test]
 fn the_request_is_released_after_its_wait_and_answered_when_its_delays_are_over() {
+    // On a busy machine a delay may be over before the test looks: then it is longer.
+    assert!([500, 5_000, 50_000].into_iter().any(answers_late), "the instance was not free");
+}
+
+/// Whether the instance was free before the delay of its response was over.
+fn answers_late(delay_ms: u32) -> bool {
     let mut rig = Rig::new();
     let before = Instant::now();
-    let late = rig.run(&[1], &[2000], 0);
-    assert!(before.elapsed() < Duration::from_millis(2000), "the instance was not free");
-    assert!(late.seen().is_empty());
+    let late = rig.run(&[1], &[delay_ms], 0);
+    if !late.seen().is_empty() {
+        return false;
+    }
     let waited = Instant::now();
     let early = rig.run(&[2], &[0], 20);
     assert!(waited.elapsed() >= Duration::from_millis(20));
     drop(rig);
-    assert!(before.elapsed() >= Duration::from_millis(2000), "the end did not wait for the response");
+    assert!(before.elapsed() >= Duration::from_millis(delay_ms.into()), "the end did not wait for the response");
     assert_eq!(late.seen(), [(Some(Ok((1, 0))), false), (None, true)]);
     assert_eq!(early.seen(), [(Some(Ok((2, 0))), false), (None, true)]);
+    true
 }

@@ -42,6 +42,10 @@ impl Instance for TensorFlowInstance {
         if self.context.kind == Kind::Cpu { Mobility::FreeIfAsked } else { Mobility::Bound }
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let (plan, pool) = (&self.plan, &self.context.model.pool);
         let compute = |feeds: &[(Port, Tensor)], ports: &[Port]| self.session.run(&self.options, feeds, ports);

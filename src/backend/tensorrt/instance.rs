@@ -390,6 +390,10 @@ impl Instance for TensorRtInstance {
         true
     }
 
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.lanes.gpu().enter()?;
         // The states of a request must be stored before it is answered, because the next request of its sequence reads

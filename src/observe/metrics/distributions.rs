@@ -134,7 +134,7 @@ mod tests {
             distributions: distributions.as_ref(),
             ..ModelSample::of(name, snapshot)
         });
-        let text = render(samples, config, &HostGauges::new(false, 0), &[], PageFormat::Text);
+        let text = render(samples, config, &HostGauges::new(false, 0), &[], PageFormat::Text).concat();
         let is_ours =
             |line: &&str| line.contains("_summary_") || line.contains("_histogram_") || line.contains("nereid");
         text.lines()

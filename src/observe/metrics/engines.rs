@@ -268,7 +268,7 @@ mod tests {
         let samples = samples
             .map(|((name, _, running), snapshot)| ModelSample { running: *running, ..ModelSample::of(name, snapshot) });
         let config = MetricsConfig { engine, ..MetricsConfig::default() };
-        let text = render(samples, &config, &HostGauges::new(false, 0), &[registry], PageFormat::Text);
+        let text = render(samples, &config, &HostGauges::new(false, 0), &[registry], PageFormat::Text).concat();
         let is_engines =
             |line: &&str| ["vllm:", "sglang:", "trtllm_", "nv_trt_llm"].iter().any(|name| line.contains(name));
         text.lines().filter(is_engines).map(str::to_owned).collect()

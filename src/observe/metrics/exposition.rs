@@ -92,10 +92,22 @@ impl fmt::Display for Value {
 /// The text under construction.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    text: String,
+    /// The texts of the families that have samples, each apart: with many models the whole has megabytes, which are
+    /// then neither searched nor moved for a family that gets more samples.
+    families: Vec<String>,
     format: PageFormat,
-    /// The families that have samples, with the names in their headings.
-    headings: HashMap<String, String>,
+    /// Bytes that a family is likely to have.
+    family_bytes: usize,
+    /// Of the families, by their names.
+    headings: HashMap<String, Heading>,
+}
+
+#[derive(Debug)]
+struct Heading {
+    /// The name in the heading.
+    name: String,
+    /// The family's place in the list of texts.
+    at: usize,
 }
 
 impl Exposition {
@@ -103,9 +115,9 @@ impl Exposition {
         Exposition { format, ..Exposition::default() }
     }
 
-    /// One that has room for so many bytes: a text that grows to megabytes is moved again and again.
-    pub fn with_capacity(format: PageFormat, bytes: usize) -> Exposition {
-        Exposition { format, text: String::with_capacity(bytes), ..Exposition::default() }
+    /// One whose families have room for so many bytes each: a text that grows to megabytes is moved again and again.
+    pub fn with_capacity(format: PageFormat, family_bytes: usize) -> Exposition {
+        Exposition { format, family_bytes, ..Exposition::default() }
     }
 
     /// Starts a family. It writes its heading with its first sample.
@@ -125,28 +137,35 @@ impl Exposition {
     /// Adds the samples of `more`, which has this family alone, behind those that the family has here. Series that are
     /// here already stay as they are.
     pub fn add_to_family(&mut self, name: &str, more: Exposition) {
-        // Behind the line of its help. No label holds a line break.
-        let heading = format!("\n# TYPE {} ", self.headings.get(name).map_or(name, String::as_str));
-        let Some(start) = self.text.find(&heading) else {
-            self.text.push_str(&more.text);
-            self.headings.extend(more.headings);
-            return;
+        let Some(text) = self.headings.get(name).and_then(|heading| self.families.get_mut(heading.at)) else {
+            let before = self.families.len();
+            let moved = |(family, Heading { name, at })| (family, Heading { name, at: before + at });
+            self.headings.extend(more.headings.into_iter().map(moved));
+            return self.families.extend(more.families);
         };
-        let end = self.text[start..].find("\n# HELP ").map_or(self.text.len(), |at| start + at + 1);
-        let series_of = |line: &str| line.rsplit_once(' ').map(|(series, _)| series.to_owned());
-        let here: HashSet<String> = self.text[start..end].lines().filter_map(series_of).collect();
-        let is_new = |line: &&str| series_of(line).is_some_and(|series| !here.contains(&series));
-        let lines = more.text.split_inclusive('\n').filter(|line| !line.starts_with('#')).filter(is_new);
-        let added: String = lines.collect();
-        self.text.insert_str(end, &added);
+        // No label holds a line break.
+        fn series_of(line: &str) -> Option<&str> {
+            line.rsplit_once(' ').map(|(series, _)| series)
+        }
+        let here: HashSet<&str> = text.lines().filter_map(series_of).collect();
+        let is_new =
+            |line: &&str| !line.starts_with('#') && series_of(line).is_some_and(|series| !here.contains(series));
+        let lines = more.families.iter().flat_map(|family| family.split_inclusive('\n'));
+        let added: String = lines.filter(is_new).collect();
+        text.push_str(&added);
     }
 
-    /// The page, which nothing can be added to any more.
-    pub fn into_text(mut self) -> String {
+    /// The page, a text for each family, which nothing can be added to any more.
+    pub fn into_parts(mut self) -> Vec<String> {
         if self.format == PageFormat::OpenMetrics {
-            self.text.push_str("# EOF\n");
+            self.families.push("# EOF\n".to_owned());
         }
-        self.text
+        self.families
+    }
+
+    #[cfg(test)]
+    pub fn into_text(self) -> String {
+        self.into_parts().concat()
     }
 
     /// The name and the type in the heading of a family.
@@ -240,7 +259,8 @@ impl Family<'_> {
             self.has_sample = true;
             self.heading();
         }
-        let text = &mut self.exposition.text;
+        // It begins with the heading.
+        let Some(text) = self.exposition.families.last_mut() else { return };
         text.push_str(self.name);
         text.push_str(suffix);
         if !labels.is_empty() {
@@ -264,7 +284,7 @@ impl Family<'_> {
     fn heading(&mut self) {
         let (name, kind) = self.exposition.heading_of(self.name, self.kind);
         let format = self.exposition.format;
-        let text = &mut self.exposition.text;
+        let mut text = String::with_capacity(self.exposition.family_bytes);
         let _ = write!(text, "# HELP {name} ");
         for char in self.help.chars() {
             match char {
@@ -281,7 +301,9 @@ impl Family<'_> {
         if let Some(unit) = unit.filter(|_| format == PageFormat::OpenMetrics) {
             let _ = writeln!(text, "# UNIT {name} {unit}");
         }
-        self.exposition.headings.insert(self.name.to_owned(), name);
+        let at = self.exposition.families.len();
+        self.exposition.families.push(text);
+        self.exposition.headings.insert(self.name.to_owned(), Heading { name, at });
     }
 }
 

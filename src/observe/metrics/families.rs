@@ -58,8 +58,8 @@ impl<'a> ModelSample<'a> {
     }
 }
 
-/// The whole text of `GET /metrics`. Of two `registries` that hold a family of the same name the last one must be that
-/// of the process, whose samples then follow those of the other one. The time grows with the
+/// The whole text of `GET /metrics`, a part for each family. Of two `registries` that hold a family of the same name
+/// the last one must be that of the process, whose samples then follow those of the other one. The time grows with the
 /// number of models, so shards must not call it.
 pub fn render<'a>(
     models: impl IntoIterator<Item = ModelSample<'a>>,
@@ -67,7 +67,7 @@ pub fn render<'a>(
     host: &HostGauges,
     registries: &[&Registry],
     format: PageFormat,
-) -> String {
+) -> Vec<String> {
     let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
     let mut exposition = Exposition::with_capacity(format, models.len().saturating_mul(MODEL_BYTES));
     let mut text = String::new();
@@ -113,11 +113,11 @@ pub fn render<'a>(
     host.render(&mut exposition);
     registries.iter().for_each(|registry| registry.render(&mut exposition));
     engines::write(&mut exposition, &models, config.engine, registries);
-    exposition.into_text()
+    exposition.into_parts()
 }
 
-/// About what the page has of one model; memory that is reserved and not used costs nothing.
-const MODEL_BYTES: usize = 2048;
+/// About what a family has of one model; memory that is reserved and not used costs nothing.
+const MODEL_BYTES: usize = 128;
 const GENERATION: &str = "nereid_model_generation_info";
 /// Our own family: Triton does not count refused requests.
 const QUEUE_FULL: &str = "nereid_queue_full_total";
@@ -253,6 +253,9 @@ fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample
     }
 }
 
+/// Bytes of some labels as most models have them.
+const LABEL_BYTES: usize = 64;
+
 /// Labels of a model in the order of their names, as Triton prints them; `reason` sorts between the two parts.
 pub(super) struct LabelText {
     until_model: String,
@@ -270,7 +273,7 @@ impl LabelText {
             let valid = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
             tags.entry(key.chars().map(valid).collect::<String>()).or_insert(*value);
         }
-        let mut until_model = String::new();
+        let mut until_model = String::with_capacity(LABEL_BYTES);
         for (key, value) in tags {
             push_label(&mut until_model, &format!("_{key}"), value);
         }
@@ -283,7 +286,8 @@ impl LabelText {
             push_label(&mut until_model, "namespace", model.namespace);
         }
         let version = model.version.to_string();
-        let mut all = until_model.clone();
+        let mut all = String::with_capacity(until_model.len() + LABEL_BYTES);
+        all.push_str(&until_model);
         push_label(&mut all, "version", &version);
         LabelText { until_model, before_model, version, all }
     }
@@ -301,12 +305,13 @@ impl LabelText {
         labels
     }
 
-    /// Written to `text`, in place of what it has: a page has eight of these for each model.
-    fn with_reason<'t>(&self, reason: &str, text: &'t mut String) -> &'t str {
+    /// Written to `text`, in place of what it has: a page has eight of these for each model. Neither of the two labels
+    /// has anything to escape.
+    fn with_reason<'t>(&self, reason: &'static str, text: &'t mut String) -> &'t str {
         text.clear();
-        text.push_str(&self.until_model);
-        push_label(text, "reason", reason);
-        push_label(text, "version", &self.version);
+        for part in [self.until_model.as_str(), ",reason=\"", reason, "\",version=\"", &self.version, "\""] {
+            text.push_str(part);
+        }
         text
     }
 }
@@ -343,7 +348,7 @@ mod tests {
     }
 
     fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
-        super::render(models, &MetricsConfig::default(), host, &[registry], PageFormat::Text)
+        super::render(models, &MetricsConfig::default(), host, &[registry], PageFormat::Text).concat()
     }
 
     /// contract/metrics.md section 1: the series of devices stand behind the one without a device.
@@ -375,7 +380,8 @@ mod tests {
     fn without_counters_of_latencies_the_others_freeze() {
         let caching = Snapshot { is_caching: true, cache_hit: Tally { count: 7, ns: 1 }, ..snapshot() };
         let config = MetricsConfig { counter_latencies: false, ..MetricsConfig::default() };
-        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false, 0), &[], PageFormat::Text);
+        let parts = super::render([sample("m", &caching)], &config, &HostGauges::new(false, 0), &[], PageFormat::Text);
+        let text = parts.concat();
         let samples: Vec<_> = text.lines().filter(|line| line.contains("model=")).collect();
         let expected = [
             r#"nv_inference_request_success{model="m",version="1"} 0"#,
@@ -430,6 +436,42 @@ mod tests {
         let connections = registry.gauge("nereid_connections", "Open connections", &[("port", "http")], || 2.0);
         assert_eq!(render([model], &HostGauges::new(true, 0), &registry), GOLDEN);
         drop(connections);
+    }
+
+    /// A page of many models is one of a family after the other, with the lines that each model has alone; samples that
+    /// code of models adds to a family of the server's stand in its part.
+    #[test]
+    fn a_page_of_many_models_has_a_part_for_each_family() {
+        let snapshot = snapshot();
+        let names: Vec<String> = (0..1000).map(|at| format!("m{at}")).collect();
+        let registry = Registry::of_process();
+        let family = registry.custom_family("nv_inference_pending_request_count", "", Kind::Gauge).unwrap();
+        let _kept = [("model", "m7"), ("model", "not a model")].map(|label| family.metric(&[label], &[]).unwrap());
+        let page = |models: &[String], format| {
+            let models = models.iter().map(|name| sample(name, &snapshot));
+            super::render(models, &MetricsConfig::default(), &HostGauges::new(true, 0), &[registry], format)
+        };
+        for format in [PageFormat::Text, PageFormat::OpenMetrics] {
+            let parts = page(&names, format);
+            let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for name in &names {
+                for part in page(std::slice::from_ref(name), format) {
+                    let (head, lines): (Vec<_>, Vec<_>) = part.lines().partition(|line| line.starts_with('#'));
+                    let all = expected.entry(head.join("\n")).or_default();
+                    let is_models = |line: &&str| line.contains(&format!("model=\"{name}\",")) || all.is_empty();
+                    let lines: Vec<String> = lines.into_iter().filter(is_models).map(str::to_owned).collect();
+                    all.extend(lines);
+                }
+            }
+            assert_eq!(parts.len(), expected.len());
+            for part in parts {
+                let (head, mut lines): (Vec<_>, Vec<_>) = part.lines().partition(|line| line.starts_with('#'));
+                let mut expected = expected.remove(&head.join("\n")).expect("a family comes once");
+                lines.sort_unstable();
+                expected.sort_unstable();
+                assert_eq!(lines, expected, "{head:?}");
+            }
+        }
     }
 
     #[test]

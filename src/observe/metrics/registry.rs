@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::exposition::{Exposition, Kind, Value, is_label_name, is_metric_name, push_label};
 use super::values::{Count, Distribution, Level};
 
-/// Families and series that may exist at once. Backends can make any number.
+/// Families and series that code of models may have at once: it can make any number. The server's own are not among
+/// them: each loaded version has a few, and names that clients send have bounds of their own.
 pub const MAX_SERIES: usize = 16_384;
 
 /// Bytes of help text, or of all labels of one series.
@@ -58,7 +59,11 @@ impl Registry {
     /// (contract/c_api.md section 4, custom metrics). Names of servers' own families are refused.
     pub fn of_process() -> &'static Registry {
         static OF_PROCESS: OnceLock<Registry> = OnceLock::new();
-        OF_PROCESS.get_or_init(|| Registry { inner: Arc::new(Inner { is_custom: true, ..Inner::default() }) })
+        OF_PROCESS.get_or_init(Registry::custom)
+    }
+
+    fn custom() -> Registry {
+        Registry { inner: Arc::new(Inner { is_custom: true, ..Inner::default() }) }
     }
 
     /// A family of counters. A second call with the same name shares the first one's family, its help included.
@@ -66,18 +71,22 @@ impl Registry {
         self.custom_family(name, help, Kind::Counter)
     }
 
-    /// A family of counters of a built-in backend, whose name has the prefix of the server's own.
-    pub fn own_counter_family(&self, name: &str, help: &str) -> Result<Family, MetricError> {
-        self.unreserved_family(name, help, Kind::Counter).map(|cell| Family { cell })
+    /// A family of the server's own, such as that of a built-in backend. Its name may have the server's prefix, and the
+    /// series of this handle are not among the [`MAX_SERIES`]: a bounded number for each loaded version.
+    pub fn own_family(&self, name: &str, help: &str, kind: Kind) -> Result<Family, MetricError> {
+        self.family(name, help, kind, false)
     }
 
     /// A family of any kind; otherwise as [`Registry::counter_family`].
     pub fn custom_family(&self, name: &str, help: &str, kind: Kind) -> Result<Family, MetricError> {
-        self.family(name, help, kind).map(|cell| Family { cell })
+        if self.inner.is_custom && super::families::is_own(name) {
+            return Err(MetricError::Reserved(name.to_owned()));
+        }
+        self.family(name, help, kind, self.inner.is_custom)
     }
 
-    /// A gauge whose callback is called when the metrics are read; `read` must not block. Gone when the handle is
-    /// dropped.
+    /// A gauge of the server's own whose callback is called when the metrics are read; `read` must not block. Gone when
+    /// the handle is dropped.
     pub fn gauge(
         &self,
         name: &str,
@@ -149,14 +158,7 @@ impl Registry {
         }
     }
 
-    fn family(&self, name: &str, help: &str, kind: Kind) -> Result<Arc<FamilyCell>, MetricError> {
-        if self.inner.is_custom && super::families::is_own(name) {
-            return Err(MetricError::Reserved(name.to_owned()));
-        }
-        self.unreserved_family(name, help, kind)
-    }
-
-    fn unreserved_family(&self, name: &str, help: &str, kind: Kind) -> Result<Arc<FamilyCell>, MetricError> {
+    fn family(&self, name: &str, help: &str, kind: Kind, is_counted: bool) -> Result<Family, MetricError> {
         if !is_metric_name(name) {
             return Err(MetricError::InvalidName(excerpt(name)));
         }
@@ -175,16 +177,22 @@ impl Registry {
         if let Some(cell) = families.get(name).and_then(Weak::upgrade) {
             // If this is the last holder by now, its drop takes the lock.
             drop(families);
-            return match cell.kind == kind {
-                true => Ok(cell),
-                false => Err(MetricError::OtherKind { name: name.to_owned(), kind: cell.kind }),
-            };
+            if cell.kind != kind {
+                return Err(MetricError::OtherKind { name: name.to_owned(), kind: cell.kind });
+            }
+            if is_counted {
+                cell.place.take()?;
+            }
+            return Ok(Family { cell, is_counted });
         }
-        let place = SeriesSlot::take(&self.inner)?;
+        let place = Place::of(&Arc::downgrade(&self.inner));
+        if is_counted {
+            place.take()?;
+        }
         let (name, help) = (name.to_owned(), help.to_owned());
         let cell = Arc::new(FamilyCell { name: name.clone(), help, kind, series: Mutex::default(), place });
         families.insert(name, Arc::downgrade(&cell));
-        Ok(cell)
+        Ok(Family { cell, is_counted })
     }
 
     fn observe(
@@ -195,8 +203,7 @@ impl Registry {
         labels: &[(&str, &str)],
         read: Box<dyn Fn() -> Value + Send + Sync>,
     ) -> Result<CallbackMetric, MetricError> {
-        let family = self.family(name, help, kind)?;
-        match family.add(labels, SeriesSource::Callback(read))? {
+        match self.own_family(name, help, kind)?.add(labels, SeriesSource::Callback(read))? {
             (series, true) => Ok(CallbackMetric { _series: series }),
             (_, false) => Err(MetricError::Taken(name.to_owned())),
         }
@@ -213,12 +220,14 @@ impl fmt::Debug for Registry {
 #[derive(Clone)]
 pub struct Family {
     cell: Arc<FamilyCell>,
+    /// Series that this handle refers to have a place among the [`MAX_SERIES`].
+    is_counted: bool,
 }
 
 impl Family {
     /// The counter with these labels, in any order; handles with equal labels share one value.
     pub fn counter(&self, labels: &[(&str, &str)]) -> Result<Counter, MetricError> {
-        let (series, _) = self.cell.add(labels, SeriesSource::Count(Count::default()))?;
+        let (series, _) = self.add(labels, SeriesSource::Count(Count::default()))?;
         match &series.source {
             SeriesSource::Count(_) => Ok(Counter { series }),
             _ => Err(MetricError::Taken(self.cell.name.clone())),
@@ -233,11 +242,21 @@ impl Family {
             Kind::Histogram => SeriesSource::Distribution(Distribution::new(checked_bounds(bounds)?)),
             Kind::Gauge | Kind::Summary => SeriesSource::Level(Level::default()),
         };
-        let (series, _) = self.cell.add(labels, source)?;
+        let (series, _) = self.add(labels, source)?;
         match &series.source {
             SeriesSource::Callback(_) => Err(MetricError::Taken(self.cell.name.clone())),
             _ => Ok(Metric { series }),
         }
+    }
+
+    /// The series with these labels, and whether it is new; `source` is used for a new one only.
+    fn add(&self, labels: &[(&str, &str)], source: SeriesSource) -> Result<(Arc<Series>, bool), MetricError> {
+        let (series, is_new) = self.cell.add(labels, source, self.is_counted)?;
+        // The server may have made it: the handle of a model can keep it when the server has dropped its own.
+        if self.is_counted {
+            series.place.take()?;
+        }
+        Ok((series, is_new))
     }
 
     pub fn name(&self) -> &str {
@@ -336,7 +355,7 @@ pub struct CallbackMetric {
 #[derive(Default)]
 struct Inner {
     families: Mutex<BTreeMap<String, Weak<FamilyCell>>>,
-    /// Families and series that exist.
+    /// Families and series that code of models has.
     taken: AtomicUsize,
     /// Names of servers' own families are refused.
     is_custom: bool,
@@ -348,24 +367,37 @@ impl Inner {
     }
 }
 
-/// One of the [`MAX_SERIES`] places.
-struct SeriesSlot {
+/// One of the [`MAX_SERIES`], or none for what is the server's alone.
+struct Place {
     registry: Weak<Inner>,
+    is_taken: AtomicBool,
 }
 
-impl SeriesSlot {
-    fn take(registry: &Arc<Inner>) -> Result<SeriesSlot, MetricError> {
+impl Place {
+    /// Without one.
+    fn of(registry: &Weak<Inner>) -> Place {
+        Place { registry: Weak::clone(registry), is_taken: AtomicBool::new(false) }
+    }
+
+    /// Takes one, unless this has one.
+    fn take(&self) -> Result<(), MetricError> {
+        let Some(registry) = self.registry.upgrade().filter(|_| !self.is_taken.load(Ordering::Relaxed)) else {
+            return Ok(());
+        };
         let more = |taken| (taken < MAX_SERIES).then_some(taken + 1);
-        match registry.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(SeriesSlot { registry: Arc::downgrade(registry) }),
-            Err(_) => Err(MetricError::TooMany),
+        let taken = registry.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map_err(|_| MetricError::TooMany)?;
+        if self.is_taken.swap(true, Ordering::Relaxed) {
+            // Another thread was faster.
+            registry.taken.fetch_sub(1, Ordering::Relaxed);
         }
+        Ok(())
     }
 }
 
-impl Drop for SeriesSlot {
+impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(registry) = self.registry.upgrade() {
+        if let Some(registry) = self.registry.upgrade().filter(|_| *self.is_taken.get_mut()) {
             registry.taken.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -378,15 +410,16 @@ struct FamilyCell {
     help: String,
     kind: Kind,
     series: Mutex<BTreeMap<Labels, Weak<Series>>>,
-    place: SeriesSlot,
+    place: Place,
 }
 
 impl FamilyCell {
-    /// The series with these labels, and whether it is new; `source` is used for a new one only.
+    /// See [`Family::add`]. A new one that `is_counted` has a place before it is shown.
     fn add(
         self: &Arc<FamilyCell>,
         labels: &[(&str, &str)],
         source: SeriesSource,
+        is_counted: bool,
     ) -> Result<(Arc<Series>, bool), MetricError> {
         let labels = sorted(labels, self.kind)?;
         let mut all = self.series();
@@ -394,12 +427,14 @@ impl FamilyCell {
             drop(all);
             return Ok((series, false));
         }
-        let registry = self.place.registry.upgrade().unwrap_or_default();
-        let place = SeriesSlot::take(&registry)?;
+        let place = Place::of(&self.place.registry);
+        if is_counted {
+            place.take()?;
+        }
         let mut label_text = String::new();
         labels.iter().for_each(|(name, value)| push_label(&mut label_text, name, value));
         let family = Arc::clone(self);
-        let series = Arc::new(Series { labels: labels.clone(), label_text, source, family, _place: place });
+        let series = Arc::new(Series { labels: labels.clone(), label_text, source, family, place });
         all.insert(labels, Arc::downgrade(&series));
         Ok((series, true))
     }
@@ -426,7 +461,7 @@ struct Series {
     label_text: String,
     source: SeriesSource,
     family: Arc<FamilyCell>,
-    _place: SeriesSlot,
+    place: Place,
 }
 
 impl Drop for Series {

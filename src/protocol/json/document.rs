@@ -44,8 +44,9 @@ pub enum DocumentError {
 pub struct Document {
     input: Slice,
     nodes: Vec<Node>,
-    /// Numbers that were read while their arrays passed: the array's node, and the elements.
-    read: Vec<(u32, BlockMut)>,
+    /// Numbers that were read while their arrays passed: the array's node, by which they are sorted, and the elements
+    /// until they are taken.
+    read: Vec<(u32, Option<BlockMut>)>,
     text_bytes: usize,
     key_bytes: usize,
     /// What the nodes are charged with, where they are many.
@@ -143,8 +144,8 @@ impl Document {
 
     /// The elements of the array at that index, if they were [read as they passed](Builder::read_into).
     pub fn take_read(&mut self, index: ValueIndex) -> Option<BlockMut> {
-        let at = self.read.iter().position(|(at, _)| *at == index.0)?;
-        Some(self.read.swap_remove(at).1)
+        let at = self.read.binary_search_by_key(&index.0, |(at, _)| *at).ok()?;
+        self.read.get_mut(at)?.1.take()
     }
 
     /// The text that the document indexes.
@@ -330,7 +331,7 @@ impl Builder {
                     && filled == out.len()
                 {
                     let array = self.document.nodes.len().saturating_sub(1) as u32;
-                    self.document.read.push((array, out));
+                    self.document.read.push((array, Some(out)));
                 }
             }
             Event::Open(Container::Array) if now < depth + TAP_DEPTH_MAX => {}

@@ -664,6 +664,27 @@ fn read_passing(text: &str, element: Element, len: usize, steps: usize) -> (Opti
 }
 
 #[test]
+fn arrays_that_were_read_are_taken_once_in_any_order() {
+    let inputs: Vec<String> = (0..300).map(|at| format!("{{\"data\":[{at}]}}")).collect();
+    let text = format!("{{\"inputs\":[{}]}}", inputs.join(","));
+    let mut builder = Builder::new(Slice::copy_of(text.as_bytes()), |depth, key| depth == 3 && key == b"data").unwrap();
+    while !builder.step_to_array(100).unwrap() {
+        if builder.opened("data").is_some() {
+            builder.read_into(Element::I32, BlockMut::unpooled(4));
+        }
+    }
+    let mut document = builder.finish();
+    let elements = document.root().member("inputs").and_then(Value::elements).unwrap();
+    let places: Vec<_> = elements.map(|input| input.find("data").unwrap().value_index()).collect();
+    let (even, odd): (Vec<_>, Vec<_>) = (0..300).partition(|at| at % 2 == 0);
+    for at in even.into_iter().chain(odd.into_iter().rev()) {
+        let read = document.take_read(places[at]).map(|block| block.to_vec());
+        assert_eq!(read, Some((at as i32).to_le_bytes().to_vec()));
+        assert!(document.take_read(places[at]).is_none());
+    }
+}
+
+#[test]
 fn numbers_are_read_as_they_pass() {
     // Elements, and whether they are four numbers of 32 bits that pass.
     let table = [

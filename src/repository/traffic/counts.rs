@@ -102,7 +102,7 @@ fn kept<T>(made: Result<T, MetricError>) -> Option<T> {
 
 impl Families {
     pub fn of(registry: &Registry) -> Families {
-        let family = |name: &str, help: &str, kind| kept(registry.custom_family(name, help, kind));
+        let family = |name: &str, help: &str, kind| kept(registry.own_family(name, help, kind));
         Families {
             requests: family(
                 "nereid_traffic_requests_total",

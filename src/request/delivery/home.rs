@@ -75,4 +75,9 @@ pub trait Home {
     /// Runs `job` here at `at_ns` of [`now_ns`](nereid_clock::now_ns) or soon after. It cannot be taken back: a job
     /// checks whether there is still something to do.
     fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>);
+
+    /// Runs `job` here after others have had their turn. A home without turns runs it soon.
+    fn next_turn(&mut self, job: Box<dyn Job>) {
+        self.run_at(0, job);
+    }
 }

@@ -18,11 +18,13 @@ pub struct Ticket {
     pub tag: u64,
     /// The scheduler's own: what does not fit into the tag.
     pub state: Option<Arc<dyn Any + Send + Sync>>,
+    /// The thread that handed the request in has executed it meanwhile.
+    pub has_run_here: bool,
 }
 
 impl Ticket {
     pub(crate) fn new(completion: Completion, id: Text, started_ns: u64, is_counted: bool) -> Ticket {
-        Ticket { completion, id, started_ns, is_counted, tag: 0, state: None }
+        Ticket { completion, id, started_ns, is_counted, tag: 0, state: None, has_run_here: false }
     }
 
     /// The state word, which decides which thread answers.

@@ -6,9 +6,13 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use tracing::error;
+
 use super::run::Run;
+use super::turn::OnWorker;
 use nereid_request::{Home, Job, NeverWaits, WakeUp};
 
 thread_local! {
@@ -30,6 +34,7 @@ pub fn start(run: Arc<Run>) -> WakeUp {
     let mut home = CollectingHome::default();
     let first = Arc::clone(&run);
     drive(run, &mut home);
+    home.put_off.into_iter().for_each(|job| first.at_home(job));
     if !home.timed.is_empty() {
         let timed = home.timed;
         first.at_home(Box::new(move |home: &mut dyn Home| {
@@ -41,11 +46,23 @@ pub fn start(run: Arc<Run>) -> WakeUp {
     last.unwrap_or_default()
 }
 
-/// Stands in for the home of a request that is just being handed in.
+/// Continues a run on a worker between two executions.
+pub fn go_on(run: Arc<Run>) {
+    let _on_worker = OnWorker::begin();
+    start(run).now();
+}
+
+/// Has the run advanced next, if this thread drives runs at the moment.
+pub fn is_next(run: &Arc<Run>) -> bool {
+    PENDING_RUNS.with_borrow_mut(|line| line.as_mut().map(|line| line.push_back(Arc::clone(run))).is_some())
+}
+
+/// Stands in for the home of a request that is just being handed in, or handed over.
 #[derive(Default)]
 struct CollectingHome {
     wake_ups: Vec<WakeUp>,
     timed: Vec<(u64, Box<dyn Job>)>,
+    put_off: Vec<Box<dyn Job>>,
 }
 
 impl Home for CollectingHome {
@@ -57,6 +74,10 @@ impl Home for CollectingHome {
 
     fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>) {
         self.timed.push((at_ns, job));
+    }
+
+    fn next_turn(&mut self, job: Box<dyn Job>) {
+        self.put_off.push(job);
     }
 }
 
@@ -89,6 +110,10 @@ fn drive(run: Arc<Run>, home: &mut dyn Home) {
     // elsewhere.
     let _never_waits = NeverWaits::here();
     while let Some(run) = PENDING_RUNS.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
-        run.advance(home);
+        if catch_unwind(AssertUnwindSafe(|| run.advance(home))).is_err() {
+            error!("a request of an ensemble panicked; it is answered with an error");
+            // A second panic leaves the answer to the drop of the request.
+            let _ = catch_unwind(AssertUnwindSafe(|| run.abandon()));
+        }
     }
 }

@@ -59,6 +59,8 @@ pub struct Step {
     pub outputs: Vec<(Text, usize)>,
     /// The tensors of the inputs, each once.
     pub reads: Vec<usize>,
+    /// Other steps read its outputs, and nothing else.
+    pub is_followed: bool,
 }
 
 #[derive(Debug)]
@@ -119,7 +121,7 @@ impl Plan {
             }
             let version = (step.model_version != -1).then_some(step.model_version);
             let model = StepModel { name: step.model_name.clone(), namespace: step.model_namespace.clone(), version };
-            steps.push(Step { model, inputs, outputs, reads });
+            steps.push(Step { model, inputs, outputs, reads, is_followed: false });
         }
         let find = |name: &str| {
             let found = numbers.get(name).copied();
@@ -132,6 +134,9 @@ impl Plan {
             Ok(Output { name: Text::from(&*output.name), tensor: find(&output.name)?, shape })
         });
         let outputs = outputs.collect::<Result<_, Status>>()?;
+        for at in 0..steps.len() {
+            steps[at].is_followed = is_followed(at, &steps, &tensors);
+        }
         let order = order(&steps, &tensors);
         Ok(Plan {
             name: spec.name.clone(),
@@ -167,6 +172,12 @@ impl Plan {
         let runs_once = vec![true; self.steps.len()];
         Route { is_needed, is_wanted, outputs, wanted, runs_once, answers_once: true }
     }
+}
+
+fn is_followed(step: usize, steps: &[Step], tensors: &[Tensor]) -> bool {
+    let mut readers = steps[step].outputs.iter().flat_map(|(_, tensor)| &tensors[*tensor].readers).peekable();
+    let is_own = |tensor: &usize| tensors[*tensor].writer == Some(step);
+    readers.peek().is_some() && readers.all(|reader| steps[*reader].reads.iter().all(is_own))
 }
 
 /// Steps that wait for each other, which validation refuses, are left out: they never run.
@@ -208,6 +219,11 @@ impl Route {
     pub fn readers<'a>(&'a self, plan: &'a Plan, tensor: usize, number: u64) -> impl Iterator<Item = usize> + 'a {
         let readers = plan.tensors[tensor].readers.iter().copied();
         readers.filter(move |step| self.is_needed[*step] && (number == 0 || !self.runs_once[*step]))
+    }
+
+    /// Whether a step runs for one value of its inputs only.
+    pub fn runs_once(&self, step: usize) -> bool {
+        self.runs_once[step]
     }
 
     /// There is one response at most.

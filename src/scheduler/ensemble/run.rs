@@ -1,8 +1,9 @@
 //! One request of an ensemble, from its acceptance to its last response.
 //!
 //! Each thing that happens to it becomes an event in its inbox, be it from a worker that answers a step or from a
-//! limiter that has room. The thread that puts in the first event posts a job to the request's home; there the events
-//! are handled one after the other, so that the state of a run has one user at a time.
+//! limiter that has room. The thread that puts in the first event has the run advanced: by a job that it posts to the
+//! request's home, or by itself, if it is a worker that has answered a step (see [`hand_over`]). There the events are
+//! handled one after the other, so that the state of a run has one user at a time.
 
 mod answers;
 mod destinations;
@@ -16,13 +17,15 @@ use smallvec::SmallVec;
 use super::driver::Advance;
 use super::flow::{Credits, Due, Flow, Sequence, Value};
 use super::plan::Route;
-use super::{Composing, EnsembleInner};
+use super::turn::{self, Place};
+use super::{Composing, EnsembleInner, driver, hand_over};
 use crate::mutants::{self, Mutant};
 use nereid_memory::{BlockMut, Exhausted};
 use nereid_request::shared::OutputDestination;
 use nereid_request::{
     ByNumber, Delivery, Home, Job, OutputQuery, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times,
 };
+use nereid_wire::inference::model_config::SchedulingChoice;
 
 /// Requests to steps that one run has in flight at a time; further ones wait in the run.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -46,6 +49,9 @@ pub struct Run {
     /// models that it began with.
     models: Vec<Option<Arc<dyn Composing>>>,
     route: Route,
+    /// The request must not overtake others, of its sequence or of its step in another ensemble: its steps keep to one
+    /// way, from home to the workers.
+    keeps_order: bool,
     times: Arc<Times>,
     /// The part of the times that was counted with the success.
     counted: Mutex<Option<TimeSums>>,
@@ -54,10 +60,20 @@ pub struct Run {
     state: Mutex<RunState>,
 }
 
+/// Which thread handles the events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Schedule {
+    /// None: there are no events.
+    Idle,
+    /// A worker will, once it has returned from its execution, unless another event comes before that.
+    Kept,
+    /// A thread is scheduled to handle them, or handles them.
+    Scheduled,
+}
+
 struct Inbox {
     events: VecDeque<Event>,
-    /// A thread is scheduled to handle events, or handles them.
-    is_scheduled: bool,
+    schedule: Schedule,
     /// More events came than could be kept.
     is_overfull: bool,
 }
@@ -91,8 +107,10 @@ struct RunState {
     in_flight: BTreeMap<u64, InFlight>,
     /// Steps that wait for a limiter, by key.
     waiting_steps: BTreeMap<u64, WaitingStep>,
-    /// Steps that wait for room in flight.
+    /// Steps that wait for room in flight, or for the next turn of their shard.
     queued: VecDeque<(usize, Vec<Option<Value>>)>,
+    /// The run goes on in the next turn of its shard.
+    waits_for_turn: bool,
     /// Number of the next request to a step.
     next_number: u64,
     /// A model has accepted a request to a step.
@@ -152,6 +170,7 @@ impl Run {
             in_flight: BTreeMap::new(),
             waiting_steps: BTreeMap::new(),
             queued: VecDeque::new(),
+            waits_for_turn: false,
             next_number: 0,
             has_begun: false,
             error,
@@ -160,7 +179,14 @@ impl Run {
             has_ended: false,
             timer_target: None,
         };
-        let inbox = Inbox { events: VecDeque::from([Event::Begin]), is_scheduled: true, is_overfull: false };
+        let batches_sequences = |model: &Arc<dyn Composing>| {
+            matches!(model.spec().config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))
+        };
+        let keeps_order = request.ingress.keeps_order
+            || request.correlation_id.is_in_sequence()
+            || models.iter().flatten().any(batches_sequences);
+        let (events, schedule) = (VecDeque::from([Event::Begin]), Schedule::Scheduled);
+        let inbox = Inbox { events, schedule, is_overfull: false };
         Arc::new_cyclic(|me| Run {
             me: Weak::clone(me),
             shared: Arc::clone(shared),
@@ -168,6 +194,7 @@ impl Run {
             request,
             models,
             route,
+            keeps_order,
             times: Arc::default(),
             counted: Mutex::default(),
             inbox: Mutex::new(inbox),
@@ -190,7 +217,12 @@ impl Run {
     }
 
     fn post(&self, event: Event) {
-        let is_new = {
+        self.post_from(event, |_| None);
+    }
+
+    /// `take`: called if the run is idle; what the calling thread will do with it, if it does not go home.
+    fn post_from(&self, event: Event, take: impl FnOnce(&Arc<Run>) -> Option<Schedule>) {
+        let goes_home = {
             let mut inbox = lock(&self.inbox);
             let event = match event {
                 Event::Delivered { key, delivery } if inbox.events.len() >= WAITING_MAX => {
@@ -202,31 +234,103 @@ impl Run {
                 event => Some(event),
             };
             inbox.events.extend(event);
-            !inbox.events.is_empty() && !std::mem::replace(&mut inbox.is_scheduled, true)
+            if inbox.events.is_empty() || inbox.schedule == Schedule::Scheduled {
+                return;
+            }
+            let Some(me) = self.me.upgrade() else { return };
+            let taken = if inbox.schedule == Schedule::Idle { take(&me) } else { None };
+            inbox.schedule = taken.unwrap_or(Schedule::Scheduled);
+            taken.is_none().then_some(me)
         };
-        if is_new && let Some(me) = self.me.upgrade() {
-            self.at_home(Box::new(Advance(me)));
+        if let Some(me) = goes_home {
+            me.go_home();
         }
     }
 
-    /// Handles events. Runs on one thread at a time: on the one that was scheduled when `is_scheduled` was set.
+    /// Has the run, which is scheduled, advanced where its request is at home.
+    pub(super) fn go_home(self: Arc<Self>) {
+        let me = Arc::clone(&self);
+        self.at_home(Box::new(Advance(me)));
+    }
+
+    /// A worker takes the run that it has kept; false if it has gone home meanwhile.
+    pub(super) fn claim(&self) -> bool {
+        let mut inbox = lock(&self.inbox);
+        let is_kept = inbox.schedule == Schedule::Kept;
+        if is_kept {
+            inbox.schedule = Schedule::Scheduled;
+        }
+        is_kept
+    }
+
+    /// What the calling thread does with the run, which was idle, because of this answer of a step.
+    fn taken_by_answer(me: &Arc<Run>, step: usize, is_whole: bool) -> Option<Schedule> {
+        if me.keeps_order {
+            return None;
+        }
+        if turn::place() != Place::Elsewhere && driver::is_next(me) {
+            return Some(Schedule::Scheduled);
+        }
+        let is_followed = me.shared.plan.steps.get(step).is_some_and(|step| step.is_followed);
+        let is_decoupled = || me.models[step].as_ref().is_none_or(|model| model.spec().decoupled);
+        (is_whole && is_followed && !is_decoupled() && hand_over::keep(me)).then_some(Schedule::Kept)
+    }
+
+    /// Handles events. Runs on one thread at a time: on the one that was scheduled.
     pub(super) fn advance(self: &Arc<Self>, home: &mut dyn Home) {
         let mut state = lock(&self.state);
+        let mut resumes = std::mem::take(&mut state.waits_for_turn);
         for _ in 0..EVENTS_AT_ONCE {
             let (event, is_overfull) = {
                 let mut inbox = lock(&self.inbox);
                 let event = inbox.events.pop_front();
-                inbox.is_scheduled = event.is_some();
+                if event.is_none() && !resumes {
+                    // First: the thread that has the run next may be a shard, which must not wait for this one.
+                    drop(state);
+                    inbox.schedule = Schedule::Idle;
+                    return;
+                }
                 (event, inbox.is_overfull)
             };
-            let Some(event) = event else { return };
             if is_overfull {
                 self.overflow(&mut state, home);
             }
-            self.handle(&mut state, event, home);
+            match event {
+                Some(event) => self.handle(&mut state, event, home),
+                None => {
+                    resumes = false;
+                    self.settle(&mut state, Vec::new(), home);
+                }
+            }
+            if state.waits_for_turn {
+                drop(state);
+                return home.next_turn(Box::new(Advance(Arc::clone(self))));
+            }
+        }
+        state.waits_for_turn = resumes;
+        drop(state);
+        Arc::clone(self).go_home();
+    }
+
+    /// Advancing the run has panicked: ends it with an error, and gives back what it holds.
+    pub(super) fn abandon(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        let in_flight = std::mem::take(&mut state.in_flight);
+        in_flight.values().filter(|one| one.has_room).for_each(|one| self.leave(one.step));
+        self.forget_waiting(&mut state);
+        if !state.has_ended {
+            state.error.get_or_insert_with(|| Status::internal("the ensemble failed while it handled the request"));
+            self.end(&mut state);
         }
         drop(state);
-        self.at_home(Box::new(Advance(Arc::clone(self))));
+        // Answers of its steps may still come, and rooms that limiters have given it.
+        Arc::clone(self).go_home();
+        // Last, because the models are not ours: one that panics must not prevent anything else.
+        for one in in_flight.into_values() {
+            if let (Some(ticket), Some(model)) = (&one.ticket, &self.models[one.step]) {
+                model.cancel(ticket).now();
+            }
+        }
     }
 
     fn handle(self: &Arc<Self>, state: &mut RunState, event: Event, home: &mut dyn Home) {
@@ -291,14 +395,15 @@ impl Run {
                 },
                 None => {}
             }
+            response.retire();
         }
         if delivery.last {
             let is_failed = state.error.is_some();
-            if let Some(one) = state.in_flight.remove(&key)
-                && one.has_room
-                && !(is_failed && mutants::is(Mutant::SlotLeaked))
-            {
-                self.leave(step);
+            if let Some(one) = state.in_flight.remove(&key) {
+                if one.has_room && !(is_failed && mutants::is(Mutant::SlotLeaked)) {
+                    self.leave(step);
+                }
+                one.ticket.into_iter().for_each(Ticket::retire);
             }
         }
     }
@@ -347,7 +452,10 @@ impl Run {
 
 impl Sink for Run {
     fn deliver(&self, key: u64, delivery: Delivery) {
-        self.post(Event::Delivered { key, delivery });
+        let response = delivery.response.as_ref();
+        let is_whole = delivery.last && response.is_some_and(|response| response.error.is_none());
+        let step = self.step_of(key);
+        self.post_from(Event::Delivered { key, delivery }, |me| Run::taken_by_answer(me, step, is_whole));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod devices;
+mod places;
 mod rows;
 mod simulation;
 
@@ -73,6 +74,11 @@ struct Part {
     refusal: Mutex<Option<Status>>,
     expires_at_ns: Mutex<Option<u64>>,
     takes_device_tensors: AtomicBool,
+    /// It executes the requests that may run on the thread that submits them there.
+    runs_here: AtomicBool,
+    panics: AtomicBool,
+    /// It answers at once, without an execution of this thread.
+    is_quick: AtomicBool,
 }
 
 impl Composing for Part {
@@ -84,7 +90,12 @@ impl Composing for Part {
         self.takes_device_tensors.load(Ordering::Relaxed)
     }
 
+    fn may_run_here(&self) -> bool {
+        self.runs_here.load(Ordering::Relaxed)
+    }
+
     fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        assert!(!self.panics.load(Ordering::Relaxed), "the model panics");
         if let Some(status) = lock(&self.refusal).clone() {
             return Err(Refused { status, request });
         }
@@ -92,8 +103,19 @@ impl Composing for Part {
         if let Err(status) = validate(&mut request, &self.spec) {
             return Err(Refused { status, request });
         }
-        let ticket = request.ticket();
+        let mut ticket = request.ticket();
         *lock(&self.calls).entry(request.id.to_string()).or_default() += 1;
+        if request.ingress.is_on_shard && self.runs_here.load(Ordering::Relaxed) {
+            assert!(request.admission().take());
+            request.finish(response_of(self, &request, ""));
+            ticket.has_run_here = true;
+            return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None });
+        }
+        if self.is_quick.load(Ordering::Relaxed) {
+            assert!(request.admission().take());
+            request.finish(response_of(self, &request, ""));
+            return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None });
+        }
         lock(&self.held).push(request);
         Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: *lock(&self.expires_at_ns) })
     }
@@ -160,6 +182,9 @@ impl Kitchen {
             refusal: Mutex::default(),
             expires_at_ns: Mutex::default(),
             takes_device_tensors: AtomicBool::default(),
+            runs_here: AtomicBool::default(),
+            panics: AtomicBool::default(),
+            is_quick: AtomicBool::default(),
             spec,
         });
         lock(&self.0).insert(part.spec.name.clone(), Arc::clone(&part));
@@ -186,6 +211,8 @@ struct Client {
     is_home: bool,
     jobs: Mutex<VecDeque<Box<dyn Job>>>,
     timed: Mutex<Vec<(u64, Box<dyn Job>)>>,
+    /// What waits for the next turn.
+    put_off: Mutex<VecDeque<Box<dyn Job>>>,
     answers: Mutex<BTreeMap<u64, Vec<Delivery>>>,
     /// Where it requests its outputs.
     destination: Mutex<OutputDestination>,
@@ -222,6 +249,10 @@ impl Home for &Client {
             lock(&self.timed).push((at_ns, job));
         }
     }
+
+    fn next_turn(&mut self, job: Box<dyn Job>) {
+        lock(&self.put_off).push_back(job);
+    }
 }
 
 impl Client {
@@ -241,6 +272,16 @@ impl Client {
 
     fn work_all(&self) {
         while self.work() {}
+    }
+
+    /// A turn of the shard that this is; false if there was nothing to do.
+    fn turn(&self) -> bool {
+        turn::begin_turn();
+        let put_off = std::mem::take(&mut *lock(&self.put_off));
+        let has_work = !put_off.is_empty() || !lock(&self.jobs).is_empty();
+        put_off.into_iter().for_each(|job| job.run(&mut &*self));
+        self.work_all();
+        has_work
     }
 
     /// The answers so far: each response as `out=text out=text`, `!error`, `.` after the last, `-` for none.

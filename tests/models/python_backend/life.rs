@@ -55,14 +55,18 @@ fn every_instance_is_a_process_and_learns_who_it_is() {
     models::add(&repository, "tells", "other");
     let Some(server) = models::serve(usual(), &repository, &[]) else { return };
     let http = server.http;
-    let said: Vec<Value> = (0..12)
-        .map(|_| thread::spawn(move || told(&mut Peer::connect(http), "tells", 100)))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .map(|thread| thread.join().expect("an answer"))
-        .collect();
     let text = |value: &Value, name: &str| value["args"][name].as_str().expect("a text").to_owned();
-    let names: BTreeSet<String> = said.iter().map(|value| text(value, "model_instance_name")).collect();
+    let (mut said, mut names) = (Vec::new(), BTreeSet::new());
+    // On a busy machine the requests may come one by one, each when the first instance is free again.
+    for wait_ms in [100, 1_000, 10_000] {
+        let asked: Vec<_> =
+            (0..12).map(|_| thread::spawn(move || told(&mut Peer::connect(http), "tells", wait_ms))).collect();
+        said.extend(asked.into_iter().map(|thread| thread.join().expect("an answer")));
+        names = said.iter().map(|value| text(value, "model_instance_name")).collect();
+        if names.len() >= 3 {
+            break;
+        }
+    }
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["tells_0_0", "tells_0_1", "tells_0_2"]);
     let processes: BTreeSet<u64> = said.iter().map(|value| value["pid"].as_u64().expect("a number")).collect();
     assert_eq!(processes.len(), 3, "{processes:?}");

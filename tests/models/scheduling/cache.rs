@@ -310,11 +310,12 @@ impl Redis {
         Redis::start_at(free_port())
     }
 
+    /// The same at a port that must be free.
     fn start_at(port: u16) -> Option<Redis> {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
         command.current_dir(std::env::temp_dir()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = match command.spawn() {
+        let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
                 skip(&format!("redis-server does not start: {error}"));
@@ -323,6 +324,8 @@ impl Redis {
         };
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = child.try_wait().expect("ask for the state of redis-server");
+            assert!(ended.is_none(), "redis-server at {port} ended: {ended:?}");
             assert!(started.elapsed() < PATIENCE, "redis-server does not listen at {port}");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -377,7 +380,7 @@ fn a_redis_that_goes_costs_no_request() {
     let repository = repository();
     let flags = redis.flags();
     // What takes longer was stopped, and is not slow: no request goes by a Redis that answers.
-    let patience = ["--cache-config=redis,wait_timeout=60000", "--cache-config=redis,socket_timeout=2000"];
+    let patience = ["--cache-config=redis,wait_timeout=60000", "--cache-config=redis,socket_timeout=10000"];
     let flags = [&*flags[0], &*flags[1], patience[0], patience[1]];
     let server = Server::start(usual(), repository.path(), &flags);
     ask(&server, "cached", 1, 3);

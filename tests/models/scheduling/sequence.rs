@@ -29,8 +29,6 @@ const READY_AND_START: &str = r#"
 "#;
 /// A second between two requests of a sequence, which is the default, is nothing on a busy machine.
 const PATIENT: &str = "max_sequence_idle_microseconds: 600000000";
-/// Where sequences are left open, whose end a server that stops waits for.
-const LEFT_OPEN: &str = "max_sequence_idle_microseconds: 5000000";
 const STATE: &str = r#"state { input_name: "BEFORE" output_name: "AFTER" data_type: TYPE_INT32 dims: [ 1 ] }"#;
 
 /// The configuration of a model of the backend.
@@ -226,7 +224,7 @@ fn the_official_client_runs_sequences() {
 #[test]
 fn every_slot_is_a_row_of_the_batch() {
     let repository = Repository::new();
-    let direct = format!("sequence_batching {{ {LEFT_OPEN} direct {{ }} {READY_AND_START} }}");
+    let direct = format!("sequence_batching {{ {PATIENT} direct {{ }} {READY_AND_START} }}");
     repository.model("rows", &config("rows", "rows", 4, 1, &direct, ""));
     let Some(server) = start(usual(), &repository, &[("TRITONSERVER_DELAY_SCHEDULER", "4")]) else { return };
     let mut grpc = Grpc::connect(server.grpc);
@@ -251,6 +249,11 @@ fn every_slot_is_a_row_of_the_batch() {
         (&json!(7), &json!(4)),
         "null rows do not count"
     );
+    // A server that stops waits for the ends of sequences.
+    for id in [1, 2, 4] {
+        call(&mut grpc, &message("rows", id, End, 1)).expect("an answer");
+    }
+    call(&mut grpc, &message("rows", "new", End, 1)).expect("an answer");
     server.stop();
 }
 
@@ -424,16 +427,13 @@ fn states_begin_as_configured() {
     let state = r#"state { input_name: "BEFORE" output_name: "AFTER" data_type: TYPE_INT32 dims: [ 1 ]
         use_same_buffer_for_input_output: true
         initial_state { name: "first" data_type: TYPE_INT32 dims: [ 1 ] data_file: "forty" } }"#;
-    repository.model(
-        "states",
-        &config("states", "states", 2, 1, &format!("sequence_batching {{ {LEFT_OPEN} {state} }}"), ""),
-    );
+    repository
+        .model("states", &config("states", "states", 2, 1, &format!("sequence_batching {{ {PATIENT} {state} }}"), ""));
     repository.file("states/initial_state/forty", 40i32.to_le_bytes());
     let growing = STATE.replace("dims: [ 1 ]", "dims: [ 1 ] use_growable_memory: true");
     repository.model("growing", &config("growing", "states", 2, 1, &format!("sequence_batching {{ {growing} }}"), ""));
     let again = STATE.replace("AFTER", "OTHER") + &STATE.replace("BEFORE", "OTHER");
-    let doubled =
-        config("doubled", "states", 2, 1, &format!("sequence_batching {{ {LEFT_OPEN} {STATE} {again} }}"), "");
+    let doubled = config("doubled", "states", 2, 1, &format!("sequence_batching {{ {PATIENT} {STATE} {again} }}"), "");
     repository.model("doubled", &doubled);
     let Some(server) = start(usual(), &repository, &[]) else { return };
     for text in
@@ -449,6 +449,10 @@ fn states_begin_as_configured() {
         .map(|(id, step, value)| call(&mut grpc, &message("states", id, step, value)).expect("an answer").sum);
     assert_eq!(sums, [42, 41, 45, 41, 42, 40]);
     server.wait_for_log("sequence 1 for model 'states' has a conflict");
+    // A server that stops waits for the ends of sequences.
+    for id in [1, 2] {
+        call(&mut grpc, &message("states", id, End, 1)).expect("an answer");
+    }
     assert!(call(&mut grpc, &message("growing", 1, Only, 1)).is_err(), "its input is missing");
     server.wait_for_log(
         "Failed to initialize sequence state: In order to 'use_growable_memory', you must also enable \

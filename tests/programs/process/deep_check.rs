@@ -1,13 +1,13 @@
 //! `nereid check --deep` on models with one mistake of each kind, crashes and hangs of their runtimes included.
 
-use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use nereid_test_support::backend;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::{binary, run_to_end, run_to_end_under};
+use nereid_test_support::server::{PATIENCE, binary, run_to_end, run_to_end_under};
 
 /// Exit code, standard output and standard error of a deep check, the repository written as `~`.
 fn deep(repository: &Repository, words: &[&str]) -> (Option<i32>, String, String) {
@@ -129,8 +129,16 @@ fn a_runtime_that_hangs_is_stopped_with_all_that_it_started() {
         &out,
     );
     let child = std::fs::read_to_string(repository.path().join("hang/child")).expect("the number of its child");
-    let process = PathBuf::from(format!("/proc/{child}"));
-    assert!(!process.exists(), "the child of the model is alive: {child}");
+    // One that was killed is there until somebody has waited for it.
+    let runs = || {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat"));
+        stat.is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+    };
+    let started = Instant::now();
+    while runs() {
+        assert!(started.elapsed() < PATIENCE, "the child of the model is alive: {child}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use nereid_test_support::http::{Peer, request};
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
-use nereid_test_support::variant::{self, each, usual};
+use nereid_test_support::variant::{self, Variant, each, usual};
 
 fn over_http(server: &Server, model: &str) -> Value {
     Peer::connect(server.http).get(&format!("/v2/models/{model}/stats")).json()["model_stats"][0].clone()
@@ -181,35 +181,47 @@ fn requests_of_an_onnx_model_are_counted_alike_everywhere() {
 #[test]
 fn clients_that_leave_are_counted_as_cancelled_and_pending_returns_to_nothing() {
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"2000\" } }";
-        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
-        let server = Server::start(variant, repository.path(), &[]);
-        let body = body("[1]", "INT32", &["INPUT0"], 1);
-        let mut peers: Vec<Peer> = (0..3).map(|_| Peer::connect(server.http)).collect();
-        for peer in &mut peers {
-            peer.send(&request("POST", "/v2/models/slow/infer", &[], body.as_bytes()));
-        }
-        let pending = || metric(server.metrics, "slow", "nv_inference_pending_request_count", "");
-        // One executes, two wait.
-        server.wait_until("two wait", || pending() >= 2);
-        // The first one stays: whichever of the three executes, one succeeds, and of the two that leave one waits.
-        drop(peers.split_off(1));
-        let ended = |stats: &Value| {
-            let count = |part: &str| stats["inference_stats"][part]["count"].as_u64().unwrap_or_default();
-            (count("success"), count("fail"))
-        };
-        let (mut succeeded, mut failed) = (0, 0);
-        server.wait_until("all three have ended", || {
-            (succeeded, failed) = ended(&over_http(&server, "slow"));
-            succeeded + failed == 3
-        });
-        assert!(failed >= 1 && succeeded >= 1, "{succeeded} executed, {failed} cancelled");
-        let cancelled = metric(server.metrics, "slow", "nv_inference_request_failure", "reason=\"CANCELED\"");
-        assert_eq!(cancelled, failed);
-        assert_eq!(pending(), 0);
-        let known = agree(&server, "slow");
-        assert_eq!(known["execution_count"], succeeded, "what was cancelled in the queue is not executed: {known}");
-        server.stop();
+        // On a busy machine an execution may be over before the others wait, or before the server has seen that they
+        // leave: then each takes longer.
+        let in_time = [2_000, 10_000, 60_000].into_iter().any(|delay_ms| clients_leave(variant, delay_ms));
+        assert!(in_time, "clients leave, and nothing is cancelled");
     });
+}
+
+/// False: the executions were over before their clients had left.
+fn clients_leave(variant: Variant, delay_ms: u32) -> bool {
+    let repository = Repository::new();
+    let delay = format!("parameters {{ key: \"execute_delay_ms\" value {{ string_value: \"{delay_ms}\" }} }}");
+    repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], &delay);
+    let server = Server::start(variant, repository.path(), &[]);
+    let body = body("[1]", "INT32", &["INPUT0"], 1);
+    let mut peers: Vec<Peer> = (0..3).map(|_| Peer::connect(server.http)).collect();
+    for peer in &mut peers {
+        peer.send(&request("POST", "/v2/models/slow/infer", &[], body.as_bytes()));
+    }
+    let pending = || metric(server.metrics, "slow", "nv_inference_pending_request_count", "");
+    let ended = |stats: &Value| {
+        let count = |part: &str| stats["inference_stats"][part]["count"].as_u64().unwrap_or_default();
+        (count("success"), count("fail"))
+    };
+    // One executes, two wait.
+    server.wait_until("two wait", || pending() >= 2 || ended(&over_http(&server, "slow")).0 > 0);
+    // The first one stays: whichever of the three executes, one succeeds, and of the two that leave one waits.
+    drop(peers.split_off(1));
+    let (mut succeeded, mut failed) = (0, 0);
+    server.wait_until("all three have ended", || {
+        (succeeded, failed) = ended(&over_http(&server, "slow"));
+        succeeded + failed == 3
+    });
+    if failed == 0 {
+        return false;
+    }
+    assert!(succeeded >= 1, "{succeeded} executed, {failed} cancelled");
+    let cancelled = metric(server.metrics, "slow", "nv_inference_request_failure", "reason=\"CANCELED\"");
+    assert_eq!(cancelled, failed);
+    assert_eq!(pending(), 0);
+    let known = agree(&server, "slow");
+    assert_eq!(known["execution_count"], succeeded, "what was cancelled in the queue is not executed: {known}");
+    server.stop();
+    true
 }

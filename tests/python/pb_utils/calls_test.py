@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import threading
 import unittest
+import unittest.mock
 
 import fake
 import numpy as np
@@ -27,6 +29,14 @@ def request(**changes):
 
 def values(response):
     return [output.as_numpy().tolist() for output in response.output_tensors()]
+
+
+class Interrupt(BaseException):
+    pass
+
+
+async def again():
+    return values(await request().async_exec())
 
 
 class Calls(unittest.TestCase):
@@ -255,17 +265,18 @@ class Awaited(unittest.TestCase):
             self.assertEqual(len(self.told("CALL")), 1)
             await asyncio.sleep(0)
             self.assertFalse(future.done())
-            self.server.slots[0].put((answer(4), True))
+            self.server.calling[0].put((answer(4), True))
             return values(await future)
 
         self.assertEqual(asyncio.run(run()), [[4]])
-        self.assertEqual(self.server.closed, [0])
+        # That of the call, then that of the loop's bell.
+        self.assertEqual(self.server.closed, [1, 0])
 
     def test_many_at_a_time(self):
         def called(slot, message):
-            if len(self.server.slots) == 300:
-                for other in reversed(self.server.slots):
-                    other.put((answer(other.number), True))
+            if len(self.server.calling) == 300:
+                for at, other in reversed(list(enumerate(self.server.calling))):
+                    other.put((answer(at), True))
 
         self.server.called = called
 
@@ -274,25 +285,86 @@ class Awaited(unittest.TestCase):
             return [values(response)[0][0] for response in responses]
 
         self.assertEqual(asyncio.run(run()), list(range(300)))
-        self.assertEqual(sorted(self.server.closed), list(range(300)))
+        self.assertEqual(sorted(self.server.closed), list(range(301)))
+        # The loop did not run meanwhile.
+        self.assertEqual([slot.rings for slot in self.server.slots], [1] + 300 * [0])
+
+    def test_answers_that_come_one_by_one_wake_the_loop_each_time(self):
+        async def run():
+            futures = [request().async_exec() for _ in range(3)]
+            for at in (2, 0, 1):
+                self.server.calling[at].put((answer(at), True))
+                self.assertEqual(values(await futures[at]), [[at]])
+            return self.server.slots[0].rings
+
+        self.assertEqual(asyncio.run(run()), 3)
+
+    def test_an_answer_that_comes_while_others_are_taken_is_not_lost(self):
+        async def run():
+            first, second = request().async_exec(), request().async_exec()
+            bell, taken = self.server.slots[0], self.server.calling[0].poll
+
+            def poll():
+                # The server sees that the loop does not sleep.
+                self.assertFalse(bell.is_wanted)
+                self.server.calling[1].put((answer(2), True))
+                return taken()
+
+            self.server.calling[0].poll = poll
+            self.server.calling[0].put((answer(1), True))
+            said = [values(response) for response in await asyncio.gather(first, second)]
+            return said, bell.rings
+
+        self.assertEqual(asyncio.run(run()), ([[[1]], [[2]]], 1))
+
+    def test_loops_on_threads_of_their_own_have_a_bell_each(self):
+        self.server.called = lambda slot, message: slot.put((answer(message[0]), True))
+        results = {}
+
+        async def run():
+            return [values(await request().async_exec())[0][0] for _ in range(20)]
+
+        threads = [threading.Thread(target=lambda at=at: results.update({at: asyncio.run(run())})) for at in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        numbers = sorted(number for at in results for number in results[at])
+        self.assertEqual(numbers, sorted(call[0] for call in self.told("CALL")))
+        self.assertEqual(sorted(self.server.closed), list(range(8 * 21)))
+
+    def test_a_loop_that_runs_again_keeps_its_bell(self):
+        self.server.called = lambda slot, message: slot.put((answer(1), True))
+
+        async def run():
+            return values(await request().async_exec())
+
+        loop = asyncio.new_event_loop()
+        for _ in range(3):
+            self.assertEqual(loop.run_until_complete(run()), [[1]])
+        self.assertEqual((len(self.server.slots), len(calls._bells)), (4, 1))
+        loop.close()
+        self.assertEqual((sorted(self.server.closed), len(calls._bells)), ([0, 1, 2, 3], 0))
 
     def test_an_iterator_comes_with_its_first_response(self):
         async def run():
             future = request().async_exec(decoupled=True)
-            self.server.slots[0].put((answer(1), False))
+            self.server.calling[0].put((answer(1), False))
             responses = await future
             self.assertEqual(values(responses._responses[0]), [[1]])
-            self.server.slots[0].put((answer(2), True))
+            # Its other responses are waited for by a thread.
+            self.assertIsNone(self.server.calling[0].rings_at)
+            self.server.calling[0].put((answer(2), True))
             return [values(response) for response in responses]
 
         self.assertEqual(asyncio.run(run()), [[[1]], [[2]]])
-        self.assertEqual(self.server.closed, [0])
+        self.assertEqual(self.server.closed, [1, 0])
 
     def test_bells_without_an_answer(self):
         async def run():
             future = request().async_exec()
-            slot = self.server.slots[0]
-            fake.os.write(slot.bell, b"x")
+            slot = self.server.calling[0]
+            self.server.slots[0].ring(is_due=True)
             await asyncio.sleep(0.01)
             self.assertFalse(future.done())
             slot.put((answer(4), True))
@@ -300,10 +372,79 @@ class Awaited(unittest.TestCase):
 
         self.assertEqual(asyncio.run(run()), [[4]])
 
+    def test_a_loop_that_a_task_stops_may_call_the_bell_twice(self):
+        events, wrong = asyncio.new_event_loop(), []
+        self.addCleanup(events.close)
+        events.set_exception_handler(lambda _, context: wrong.append(context))
+
+        async def stops():
+            raise SystemExit(3)
+
+        async def asks():
+            future = request().async_exec()
+            # A read that would block raises.
+            os.set_blocking(self.server.slots[0].fd, False)
+            stopping = asyncio.ensure_future(stops())
+            # It rings before the loop runs again: the loop stops with the bell's callback in line, and adds it once
+            # more when it runs again.
+            self.server.calling[0].put((answer(1), True))
+            said = values(await future)
+            return said, type(stopping.exception())
+
+        task = events.create_task(asks())
+        with self.assertRaises(SystemExit):
+            events.run_forever()
+        self.assertFalse(task.done())
+        self.assertEqual(events.run_until_complete(task), ([[1]], SystemExit))
+        self.server.called = lambda slot, message: slot.put((answer(2), True))
+        self.assertEqual(events.run_until_complete(again()), [[2]])
+        self.assertEqual((wrong, self.server.slots[0].rings), ([], 2))
+
+    def test_what_interrupts_the_bell_leaves_no_call_waiting(self):
+        for name in ("_answered", "_take_answers"):
+            for error in (MemoryError, Interrupt):
+                self.interrupted(name, error)
+
+    def interrupted(self, name, error):
+        """The bell's callback is interrupted once, where it calls this."""
+        server = self.server = fake.Server()
+        done, wrong, usual = [], [], getattr(calls._LoopBell, name)
+
+        def once(bell):
+            if not done:
+                done.append(True)
+                # As if the server had found the loop awake.
+                bell.slot.refuse_bell()
+                server.calling[1].put((answer(2), True))
+                raise error
+            return usual(bell)
+
+        events = asyncio.new_event_loop()
+        events.set_exception_handler(lambda _, context: wrong.append(type(context["exception"])))
+        self.addCleanup(events.close)
+
+        async def run():
+            futures = [request().async_exec() for _ in range(2)]
+            # A read that would block raises.
+            os.set_blocking(server.slots[0].fd, False)
+            server.calling[0].put((answer(1), True))
+            said = [values(response) for response in await asyncio.gather(*futures)]
+            server.called = lambda slot, message: slot.put((answer(3), True))
+            return said, await again()
+
+        task = events.create_task(run())
+        with unittest.mock.patch.object(calls._LoopBell, name, once):
+            try:
+                said = events.run_until_complete(asyncio.wait_for(task, 60))
+            except Interrupt:
+                wrong.append(Interrupt)
+                said = events.run_until_complete(asyncio.wait_for(task, 60))
+        self.assertEqual((wrong, said), ([error], ([[[1]], [[2]]], [[3]])))
+
     def test_errors_are_responses(self):
         async def run():
             future = request().async_exec()
-            self.server.slots[0].put(wire.Refused(4, "no memory"))
+            self.server.calling[0].put(wire.Refused(4, "no memory"))
             return (await future).error().message()
 
         self.assertEqual(asyncio.run(run()), "no memory")
@@ -318,16 +459,16 @@ class Awaited(unittest.TestCase):
             await asyncio.sleep(0)
             gc.collect()
             # Nobody listens to its slot any more.
-            self.server.slots[0].put((None, True))
+            self.server.calling[0].put((None, True))
             await asyncio.sleep(0.01)
 
         asyncio.run(run())
         gc.collect()
         self.assertEqual(len(self.told("CALL_DROPPED")), 1)
-        self.assertEqual(self.server.closed, [])
+        self.assertEqual(self.server.closed, [0])
         self.server.called = lambda slot, message: slot.put((answer(1), True))
         request().exec()
-        self.assertEqual(self.server.closed, [0, 1])
+        self.assertEqual(self.server.closed, [0, 1, 2])
 
     def test_a_loop_that_ends_leaves_its_calls(self):
         async def run():

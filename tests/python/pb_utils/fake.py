@@ -30,25 +30,50 @@ class Slot:
         self.number = number
         self.fd, self.bell = os.pipe()
         self.answers = queue.Queue()
+        # The number of answers, and the bell word.
+        self.words, self.tail = [0] * (wire.SLOT_BELL // 8 + 1), 0
+        self.rings_at = None
+        self.rings = 0
 
     def put(self, *answers):
         for answer in answers:
             self.answers.put(answer)
+            self.words[0] += 1
+            (self.rings_at or self).ring()
+
+    def ring(self, is_due=False):
+        if self.is_wanted or is_due:
+            self.refuse_bell()
+            self.rings += 1
             os.write(self.bell, b"x")
+
+    def ring_at(self, other):
+        self.rings_at = other
+
+    @property
+    def is_wanted(self):
+        return self.words[wire.SLOT_BELL // 8] != 0
+
+    def want_bell(self):
+        self.words[wire.SLOT_BELL // 8] = wire.FRAMES
+
+    refuse_bell, take_bell = wire.Slot.refuse_bell, wire.Slot.take_bell
 
     def poll(self):
         try:
-            return self._value(self.answers.get_nowait())
+            answer = self.answers.get_nowait()
         except queue.Empty:
             return wire.NOTHING
+        self.tail += 1
+        return self._value(answer)
 
     def wait(self):
-        return self._value(self.answers.get(timeout=60))
-
-    def take_bell(self):
-        os.read(self.fd, 8)
+        answer = self.answers.get(timeout=60)
+        self.tail += 1
+        return self._value(answer)
 
     def close(self):
+        self.rings_at = None
         self.server.closed.append(self.number)
 
     @staticmethod
@@ -79,6 +104,8 @@ class Server:
         self.told = []
         self.asked = []
         self.slots = []
+        # Those of calls, in the calls' order.
+        self.calling = []
         self.closed = []
         self.answer = lambda kind, payload: None
         self.called = lambda slot, message: None
@@ -97,6 +124,7 @@ class Server:
     def notify(self, kind, *payload):
         self.told.append((NAMES[kind],) + payload)
         if kind == kinds.CALL:
+            self.calling.append(self.slots[payload[1]])
             self.called(self.slots[payload[1]], payload)
 
     def query(self, kind, *payload):

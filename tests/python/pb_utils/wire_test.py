@@ -26,7 +26,9 @@ class Worker(wire.Link):
         os.set_blocking(self.rung, False)
         os.set_blocking(self.input_bell, False)
         at = wire.STREAMS + wire.STREAM_BYTES
-        self.output = wire._Output(self.memory, self.words, wire.OUTPUT_WORDS, wire.OUTPUT_HANDLED, at, bell, None)
+        places = wire.OUTPUT_WORDS, wire.OUTPUT_HANDLED, wire.OUTPUT_BELL, at
+        self.output = wire._Output(self.memory, self.words, *places, bell, self.full_fence, None)
+        self.server_sleeps()
         self.tail, self.head = 0, 0
         self.main = threading.get_ident()
         self.spin_ns, self.expected_ns, self.is_ring_owed = spin_ns, spin_ns, False
@@ -40,6 +42,9 @@ class Worker(wire.Link):
         self.words[wire.INPUT_WORDS // 8] = self.head
         if rings:
             os.write(self.told_bell, bytes(8))
+
+    def server_sleeps(self):
+        self.words[wire.OUTPUT_BELL // 8] = wire.FRAMES
 
     def rings(self):
         """How often it has rung since the last question."""
@@ -93,6 +98,29 @@ class Rings(unittest.TestCase):
             self.assertTrue(worker.said())
             self.assertEqual(worker.rings(), 1 if number == 2 else 0)
 
+    def test_a_server_that_is_awake_is_not_rung_for(self):
+        worker = self.worker
+        for number in range(20):
+            worker.send(wire.RELEASED, ([number],))
+        # The first one has woken it.
+        self.assertEqual(worker.rings(), 1)
+        worker.server_sleeps()
+        worker.send(wire.RELEASED, ([],))
+        self.assertEqual(worker.rings(), 1)
+
+    def test_a_server_that_falls_asleep_without_the_frame_is_rung_for(self):
+        worker = self.worker
+        worker.words[wire.OUTPUT_BELL // 8] = 0
+
+        def fence():
+            # By now the position is visible. This server has looked before.
+            self.assertTrue(worker.said())
+            worker.server_sleeps()
+
+        worker.output.full_fence = fence
+        worker.send(wire.RELEASED, ([],))
+        self.assertEqual(worker.rings(), 1)
+
     def test_what_else_is_said_rings_at_once(self):
         worker = self.worker
         worker.told(0)
@@ -139,6 +167,20 @@ class Waits(unittest.TestCase):
         over.set()
         other.join()
 
+    def test_who_sleeps_says_so_and_looks_once_more(self):
+        for spin_ns in (0, SPIN_NS):
+            worker = Worker(spin_ns)
+            self.addCleanup(worker.close)
+
+            def fence():
+                # By now the server can see it. What this server says now it says without a ring.
+                self.assertEqual(worker.words[wire.INPUT_BELL // 8], wire.FRAMES)
+                worker.told("late", False)
+
+            worker.full_fence = fence
+            self.assertEqual(worker.receive(), (wire.BATCH, "late"))
+            self.assertEqual(worker.words[wire.INPUT_BELL // 8], 0)
+
     def test_who_knows_nothing_of_its_waits_sleeps(self):
         with self.assertRaises(BlockingIOError):
             self.worker.receive()
@@ -158,6 +200,82 @@ class Waits(unittest.TestCase):
         worker._await_input(worker.head)
         timer.join()
         self.assertGreater(worker.expected_ns, SPIN_NS // 2)
+
+
+class SlotTest(unittest.TestCase):
+    def setUp(self):
+        self.link = wire.Link()
+        self.link.slots = []
+        self.memory = memoryview(bytearray(wire.SLOT_BYTES))
+        self.words = self.memory.cast("Q")
+        self.rung, self.bell = os.pipe()
+        os.set_blocking(self.rung, False)
+        self.addCleanup(os.close, self.rung)
+        self.addCleanup(os.close, self.bell)
+        self.slot = wire.Slot(self.link, 7, self.rung, self.memory, self.words, 0)
+
+    def answer(self, value):
+        payload = marshal.dumps(value, 2)
+        head = self.words[0]
+        start = wire.SLOT_BYTES - wire.SLOT_STREAM_BYTES + head
+        self.memory[start : start + 8 + len(payload)] = struct.pack("<II", len(payload), wire.ANSWER) + payload
+        self.words[0] = head + ((len(payload) + 15) & ~7)
+
+    def test_an_answer_that_is_there_is_not_rung_for(self):
+        self.answer("here")
+        self.link.full_fence = lambda: self.fail("it does not sleep")
+        self.assertEqual(self.slot.wait(), "here")
+
+    def test_who_sleeps_says_so_and_looks_once_more(self):
+        def fence():
+            self.assertEqual(self.words[wire.SLOT_BELL // 8], wire.FRAMES)
+            self.answer("late")
+
+        self.link.full_fence = fence
+        self.assertEqual(self.slot.wait(), "late")
+        self.assertEqual(self.words[wire.SLOT_BELL // 8], 0)
+
+    def test_a_ring_without_an_answer_is_waited_through(self):
+        os.set_blocking(self.rung, True)
+        os.write(self.bell, bytes(8))
+
+        def later():
+            self.answer("at last")
+            os.write(self.bell, bytes(8))
+
+        timer = threading.Timer(0.05, later)
+        timer.start()
+        self.assertEqual(self.slot.wait(), "at last")
+        timer.join()
+
+    def test_a_bell_is_taken_once_and_never_waited_for(self):
+        self.slot.want_bell()
+        self.slot.take_bell()
+        # A late ring, for what was taken already.
+        os.write(self.bell, bytes(8))
+        self.slot.take_bell()
+        with self.assertRaises(BlockingIOError):
+            os.read(self.rung, 8)
+        # Who took down the word rings; a poll would be one system call more.
+        self.slot.refuse_bell()
+        os.write(self.bell, bytes(8))
+        with unittest.mock.patch.object(wire, "_is_readable", lambda _: self.fail("it is")):
+            self.slot.take_bell()
+        with self.assertRaises(BlockingIOError):
+            os.read(self.rung, 8)
+
+    def test_a_slot_goes_back_without_what_its_user_asked_for(self):
+        other = wire.Slot(self.link, 0, -1, self.memory, self.words, 0)
+        self.slot.want_bell()
+        self.slot.ring_at(other)
+        self.assertEqual(self.words[wire.SLOT_RINGS // 8], 1)
+        # A forked child does not write to the slots of its parent.
+        self.link.is_lost = True
+        self.slot.close()
+        self.assertEqual((self.words[wire.SLOT_RINGS // 8], self.words[wire.SLOT_BELL // 8]), (1, wire.FRAMES))
+        self.link.is_lost = False
+        self.slot.close()
+        self.assertEqual((self.words[wire.SLOT_RINGS // 8], self.words[wire.SLOT_BELL // 8]), (0, 0))
 
 
 class FenceTest(unittest.TestCase):
@@ -188,6 +306,11 @@ class FenceTest(unittest.TestCase):
         with unittest.mock.patch.dict(sys.modules, {"ctypes": None}):
             with self.assertRaisesRegex(RuntimeError, "this CPU needs the module ctypes, which this Python lacks"):
                 wire._fence_of(-1)
+            with self.assertRaisesRegex(RuntimeError, "ctypes"):
+                wire._fences_of(-1, True)
+            # x86 needs no library.
+            self.assertEqual(wire._fences_of(os.dup(0), False), (wire._locked, None))
+        self.assertIsNone(wire._locked())
 
 
 if __name__ == "__main__":

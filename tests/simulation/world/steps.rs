@@ -1,7 +1,7 @@
 //! What clients, workers and the control thread do when it is their turn.
 
 use super::*;
-use crate::ledger::{HERE, SEQUENCE};
+use crate::ledger::{HERE, JOIN, SEQUENCE};
 
 /// Bytes of garbage that a client without manners sends.
 const GARBAGE: &[&[u8]] = &[
@@ -403,7 +403,7 @@ impl World {
         let chosen = self.live[self.random.below(self.live.len() as u64) as usize];
         if let Some(generation) = &mut self.generations[chosen]
             && !generation.is_retiring
-            && ![SEQUENCE, HERE].contains(&generation.model)
+            && ![SEQUENCE, HERE, JOIN].contains(&generation.model)
             && !generation.workers.is_empty()
         {
             let at = self.random.below(generation.workers.len() as u64) as usize;

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use nereid_wire::inference::*;
 
 use super::message::numbers;
+use nereid_test_support::backend;
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode, frame_bytes};
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{PATIENCE, Server};
-use nereid_test_support::steadily::{Window, in_time};
+use nereid_test_support::steadily::{ATTEMPTS_IN_TIME, Window, in_time};
 use nereid_test_support::variant::{self, Variant, each};
 
 const STOPPING: &str = "GRPC server is shutting down and has stopped accepting new requests.";
@@ -50,11 +52,11 @@ fn calls_are_refused_and_streams_told_in_band() {
 }
 
 fn refused_calls_and_streams(variant: Variant, window: &Window) {
-    let repository = Repository::new();
+    let (repository, gate) = (Repository::new(), Gate::new());
     repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
-    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"3000\" } }";
-    repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
-    let flags = ["--exit-timeout-secs=100", "--model-control-mode=explicit", "--load-model=*"];
+    repository.identity_of(gate::BACKEND, "slow", 0, &[Pair::new("INT32", "-1")], &gate.of_executions());
+    let Some(backends) = backend::directory_flag() else { return };
+    let flags = ["--exit-timeout-secs=3000", "--model-control-mode=explicit", "--load-model=*", &backends];
     let server = Server::start(variant, repository.path(), &flags);
     let mut grpc = Grpc::connect(server.grpc);
     let named = || "plain".to_string();
@@ -101,8 +103,7 @@ fn refused_calls_and_streams(variant: Variant, window: &Window) {
     grpc.send(&mut stream, &numbers("plain", "first", &[1]));
     let first: ModelStreamInferResponse = decode(&grpc.next(&mut stream).expect("an answer"));
     assert_eq!(first.infer_response.unwrap_or_default().id, "first", "all calls are open");
-    // The two requests keep the server from ending for six seconds, then the open stream does for two.
-    window.open(Duration::from_secs(6));
+    // The two requests keep the server from ending until the gate opens, then the open stream does for two seconds.
     grpc.send(&mut stream, &numbers("slow", "owed", &[2]));
     grpc.send(&mut stream, &numbers("slow", "owed too", &[2]));
     grpc.flush();
@@ -118,14 +119,14 @@ fn refused_calls_and_streams(variant: Variant, window: &Window) {
         assert_eq!(reply.status, expected.clone().unwrap_or(ok), "{path}");
         assert_eq!(reply.messages.len(), usize::from(expected.is_none()), "{path}");
     }
-    window.open(Duration::from_secs(8));
+    window.open(Duration::from_secs(2));
+    gate.open();
     for (id, text) in [("owed", ""), ("owed too", ""), ("late", STOPPING)] {
         let response: ModelStreamInferResponse = decode(&grpc.next(&mut stream).expect("an answer"));
         assert_eq!(response.error_message, text);
         assert_eq!(response.infer_response.unwrap_or_default().id, id);
     }
     // Nothing is under way any more, and the client has not gone yet: it gets the time to.
-    window.open(Duration::from_secs(2));
     std::thread::sleep(Duration::from_millis(200));
     grpc.half_close(&mut stream);
     assert_eq!(grpc.finish(stream).status.code, code::OK);
@@ -137,7 +138,7 @@ fn refused_calls_and_streams(variant: Variant, window: &Window) {
 
 #[test]
 fn a_scenario_is_repeated_where_it_missed_its_window_alone() {
-    for (limit, expected) in [(Duration::ZERO, 3), (Duration::MAX, 1)] {
+    for (limit, expected) in [(Duration::ZERO, ATTEMPTS_IN_TIME), (Duration::MAX, 1)] {
         let attempts = Cell::new(0);
         let scenario = |window: &Window| {
             attempts.set(attempts.get() + 1);

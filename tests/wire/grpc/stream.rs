@@ -5,6 +5,8 @@ use nereid_wire::inference::infer_parameter::ParameterChoice;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::message::{numbers, parameter};
+use nereid_test_support::backend;
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::{Exchange, Grpc, SERVICE, code, decode};
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
@@ -158,11 +160,11 @@ fn many_streams_share_a_connection() {
 /// Tools count the lines: one for each call and each stream that its client has given up, none for those that end.
 #[test]
 fn the_log_has_one_line_for_each_cancellation() {
-    let repository = Repository::new();
-    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
-    repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
+    let (repository, gate) = (Repository::new(), Gate::new());
+    repository.identity_of(gate::BACKEND, "slow", 0, &[Pair::new("INT32", "-1")], &gate.of_executions());
     repository.identity("quick", 0, &[Pair::new("INT32", "-1")]);
-    let server = Server::start(usual(), repository.path(), &["--log-verbose=1"]);
+    let Some(backends) = backend::directory_flag() else { return };
+    let server = Server::start(usual(), repository.path(), &["--log-verbose=1", &backends]);
     let count = |handler: &str| {
         server.log().matches(&format!("Cancellation notification received for {handler}, rpc_ok=1, context ")).count()
     };
@@ -171,6 +173,7 @@ fn the_log_has_one_line_for_each_cancellation() {
     grpc.send(&mut call, &numbers("slow", "given up", &[1]));
     grpc.half_close(&mut call);
     grpc.flush();
+    gate.wait_until_held(&server, "slow");
     // Two requests on one stream, given up together.
     let mut stream = open(&mut grpc);
     grpc.send(&mut stream, &numbers("slow", "first", &[1]));
@@ -185,6 +188,7 @@ fn the_log_has_one_line_for_each_cancellation() {
     grpc.half_close(&mut exchange);
     assert_eq!(grpc.finish(exchange).status.code, code::OK);
     assert_eq!((count("ModelInferHandler"), count("ModelStreamInferHandler")), (1, 1), "{}", server.log());
+    gate.open();
     let log = server.stop();
     for line in ["| GRPC KeepAlive Option ", "| http2_max_ping_strikes ", "| keepalive_time_ms "] {
         assert!(log.contains(line), "{line}: {log}");

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use nereid_wire::inference::*;
 
 use super::message::numbers;
+use nereid_test_support::backend;
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::{Grpc, SERVICE, code, decode, frame, frame_bytes};
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
@@ -118,28 +120,37 @@ fn many_calls_share_a_connection() {
 #[test]
 fn a_deadline_ends_a_call_that_waits_in_its_queue() {
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"4000\" } }";
-        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
-        let server = Server::start(variant, repository.path(), &[]);
+        let (repository, gate) = (Repository::new(), Gate::new());
+        repository.identity_of(gate::BACKEND, "slow", 0, &[Pair::new("INT32", "-1")], &gate.of_executions());
+        let Some(backends) = backend::directory_flag() else { return };
+        let server = Server::start(variant, repository.path(), &[&backends]);
         let mut grpc = Grpc::connect(server.grpc);
         let path = format!("{SERVICE}ModelInfer");
         let mut patient = grpc.open(&path, &[]);
         grpc.send(&mut patient, &numbers("slow", "patient", &[1]));
         grpc.half_close(&mut patient);
+        grpc.flush();
+        gate.wait_until_held(&server, "slow");
         let mut hasty = grpc.open(&path, &[("grpc-timeout", "500m")]);
         grpc.send(&mut hasty, &numbers("slow", "hasty", &[2]));
         grpc.half_close(&mut hasty);
         let reply = grpc.finish(hasty);
         assert_eq!((reply.status.code, reply.messages.len()), (DEADLINE_EXCEEDED, 0), "{reply:?}");
+        gate.open();
         let reply = grpc.finish(patient);
         assert_eq!((reply.status.code, reply.messages.len()), (code::OK, 1), "{reply:?}");
         let asked = ModelStatisticsRequest { name: "slow".to_owned(), ..Default::default() };
-        let answer: ModelStatisticsResponse = grpc.call("ModelStatistics", &asked).expect("statistics");
-        let model = &answer.model_stats[0];
-        let stats = model.inference_stats.unwrap_or_default();
         let count = |of: Option<StatisticDuration>| of.unwrap_or_default().count;
-        assert_eq!((count(stats.success), count(stats.fail), model.execution_count), (1, 1, 1), "never executed");
+        let mut counts = (0, 0, 0);
+        // The backend reports behind its answer.
+        server.wait_until("the execution is counted", || {
+            let answer: ModelStatisticsResponse = grpc.call("ModelStatistics", &asked).expect("statistics");
+            let model = &answer.model_stats[0];
+            let stats = model.inference_stats.unwrap_or_default();
+            counts = (count(stats.success), count(stats.fail), model.execution_count);
+            counts.0 > 0 && counts.2 > 0
+        });
+        assert_eq!(counts, (1, 1, 1), "never executed");
         drop(grpc);
         server.stop();
     });

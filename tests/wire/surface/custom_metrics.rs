@@ -1,7 +1,10 @@
 //! Metrics that a backend defines through the C interface, as scrapers and load balancers see them (contract/metrics.md
 //! section 2, custom metrics; contract/http.md section 7, load reports).
 
-use super::metrics::wait_for;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::metrics::{Page, wait_for};
 use nereid_test_support::backend;
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::{Pair, Repository};
@@ -83,6 +86,74 @@ fn a_backends_metrics_stand_on_the_page_as_long_as_its_model_is_loaded() {
         wait_for(&server, "all samples go", |_| page(&server).is_empty());
         server.stop();
     });
+}
+
+/// A server whose model `all` has all metrics that code of models may have: its page has 9 MB. Others are `late`, which
+/// wants them too, and `plain`. None, after a visible skip, without a C compiler.
+fn start_full(variant: variant::Variant) -> Option<(Repository, Server)> {
+    let directory = backend::compiled("hoarder.c")?;
+    let repository = Repository::new();
+    for (name, backend) in [("all", "hoarder"), ("late", "hoarder"), ("plain", "identity")] {
+        repository.identity_of(backend, name, 0, &[Pair::new("INT32", "-1")], "");
+    }
+    let directory = format!("--backend-directory={}", directory.display());
+    let flags = [&*directory, "--model-control-mode=explicit", "--load-model=all"];
+    let server = Server::start(variant, repository.path(), &flags);
+    Some((repository, server))
+}
+
+/// A page waits for its reader in memory that is counted, while the server goes on; it goes with its connection.
+#[test]
+fn a_long_page_goes_with_the_reader_that_does_not_take_it() {
+    each(&variant::ALL, |variant| {
+        let Some((_repository, server)) = start_full(variant) else { return };
+        let bytes_in_use = || {
+            let page = Page::of(server.metrics);
+            page.value("nereid_pool_bytes_in_use", &[])
+        };
+        let most = bytes_in_use() + f64::from(1 << 20);
+        let mut reader = TcpStream::connect(server.metrics).expect("a connection");
+        reader.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request");
+        let mut begin = [0; 15];
+        reader.read_exact(&mut begin).expect("the page begins");
+        assert_eq!(&begin, b"HTTP/1.1 200 OK");
+        server.wait_until("the page waits", || bytes_in_use() > most);
+        assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 200);
+        // With bytes that are not read, the end is a reset.
+        drop(reader);
+        server.wait_until("its memory is free", || bytes_in_use() < most);
+        server.stop();
+    });
+}
+
+/// Models could not be loaded once there were 16,384 metrics, those of other models included: as each has two of the
+/// server's own, 8,000 models were enough. Code of one model has all of them here, so that one more model shows it.
+#[test]
+fn models_are_loaded_whatever_metrics_others_have() {
+    let Some((_repository, server)) = start_full(usual()) else { return };
+    let mut peer = Peer::connect(server.http);
+    let mut ask = |model: &str, what: &str| {
+        let answer = peer.post(&format!("/v2/repository/models/{model}/{what}"), &[], b"");
+        (answer.status, answer.text())
+    };
+    assert_eq!(ask("plain", "load").0, 200);
+    let answer = Peer::connect(server.http).post("/v2/models/plain/infer", &[], INPUT);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let (status, text) = ask("late", "load");
+    assert!(status != 200 && text.contains("the server holds 16384 metrics at most"), "{status} {text}");
+    let text = Peer::connect(server.metrics).get("/metrics").text();
+    let count = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(count("hoarder_total{"), 16_383, "all but the one of the family");
+    for family in ["input_byte_size_counter", "nereid_instance_stalls", "nv_inference_count"] {
+        assert_eq!(count(&format!("{family}{{model=\"plain\",version=\"1\"}}")), 1, "{family}");
+    }
+    // The places come back.
+    assert_eq!(ask("all", "unload").0, 200);
+    server.wait_until("the samples go", || {
+        !Peer::connect(server.metrics).get("/metrics").text().contains("hoarder_total")
+    });
+    assert_eq!(ask("late", "load").0, 200);
+    server.stop();
 }
 
 /// The server has one family of this name, whoever adds to it.

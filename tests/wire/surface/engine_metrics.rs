@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::super::grpc::message::numbers;
 use super::custom_metrics;
+use nereid_test_support::backend;
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::{Grpc, SERVICE};
 use nereid_test_support::http::Peer;
 use nereid_test_support::python::Python;
@@ -24,13 +26,12 @@ fn picked(python: &Python, engine: &str, server: &Server, options: &[&str]) -> V
 
 #[test]
 fn a_picker_reads_queue_and_running_requests_of_any_model() {
-    let Some(python) = Python::with(REQUIREMENTS) else { return };
+    let Some((python, backends)) = Python::with(REQUIREMENTS).zip(backend::directory_flag()) else { return };
     for engine in ENGINES {
-        let repository = Repository::new();
-        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"6000\" } }";
+        let (repository, gate) = (Repository::new(), Gate::new());
         repository.identity_of("identity", "zz_idle", 0, &[Pair::new("INT32", "-1")], "");
-        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
-        let server = Server::start(usual(), repository.path(), &[&format!("--engine-metrics={engine}")]);
+        repository.identity_of(gate::BACKEND, "slow", 0, &[Pair::new("INT32", "-1")], &gate.of_executions());
+        let server = Server::start(usual(), repository.path(), &[&format!("--engine-metrics={engine}"), &backends]);
         assert_eq!(picked(&python, engine, &server, &[]), json!({"queued": 0.0, "running": 0.0, "used": 0.0}));
         let sizes = picked(&python, engine, &server, &["--sizes"]);
         assert!(sizes["missing"].is_string(), "{engine}: no model has a cache, so no size is made up: {sizes}");
@@ -52,6 +53,7 @@ fn a_picker_reads_queue_and_running_requests_of_any_model() {
             assert!(picked(&python, other, &server, &[])["missing"].is_string(), "{engine} shows {other}");
         }
         waiting.into_iter().for_each(|exchange| grpc.cancel(exchange));
+        gate.open();
         server.stop();
     }
 }

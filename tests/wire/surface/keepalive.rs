@@ -1,5 +1,7 @@
 //! gRPC keepalive and the age of connections (contract/grpc.md section 7), as a scripted peer and grpcio see them.
 
+use std::time::Duration;
+
 use nereid_wire::inference::ServerLiveRequest;
 use prost::Message;
 
@@ -8,6 +10,7 @@ use nereid_test_support::http2::{ACK, END_STREAM, RawPeer, error, frame, kind};
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
+use nereid_test_support::steadily::{Window, in_time};
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
@@ -34,24 +37,29 @@ fn call(peer: &mut RawPeer, stream: u32) {
 
 #[test]
 fn a_quiet_peer_is_pinged_and_closed_when_it_does_not_answer() {
-    each(&variant::ALL, |variant| {
-        let flags = ["--grpc-keepalive-time=100", "--grpc-keepalive-timeout=2000"];
-        let (_repository, server) = start(variant, &flags);
-        let mut peer = RawPeer::greet(server.grpc, &[]);
-        let mut idle = RawPeer::greet(server.grpc, &[]);
-        hold(&mut peer, 1);
-        // It answers one.
-        let first = peer.expect(kind::PING);
-        assert!(!first.has(ACK) && first.payload.len() == 8);
-        peer.send(&frame(kind::PING, ACK, 0, &first.payload));
-        peer.expect(kind::PING);
-        // And not the second: that is the end.
-        assert_eq!(peer.end(), None, "without a word, which nobody would hear");
-        server.wait_for_log("its peer does not answer pings");
-        // Who has no calls is not asked.
-        call(&mut idle, 1);
-        server.stop();
-    });
+    each(&variant::ALL, |variant| in_time(|window| pinged_and_closed(variant, window)));
+}
+
+fn pinged_and_closed(variant: Variant, window: &Window) {
+    let flags = ["--grpc-keepalive-time=100", "--grpc-keepalive-timeout=2000"];
+    let (_repository, server) = start(variant, &flags);
+    let mut peer = RawPeer::greet(server.grpc, &[]);
+    let mut idle = RawPeer::greet(server.grpc, &[]);
+    // An answer to the ping that comes later than this, or is read later, may be too late.
+    window.open(Duration::from_secs(2));
+    hold(&mut peer, 1);
+    // It answers one.
+    let first = peer.expect(kind::PING);
+    assert!(!first.has(ACK) && first.payload.len() == 8);
+    peer.send(&frame(kind::PING, ACK, 0, &first.payload));
+    peer.expect(kind::PING);
+    window.close();
+    // And not the second: that is the end.
+    assert_eq!(peer.end(), None, "without a word, which nobody would hear");
+    server.wait_for_log("its peer does not answer pings");
+    // Who has no calls is not asked.
+    call(&mut idle, 1);
+    server.stop();
 }
 
 #[test]

@@ -92,9 +92,15 @@ fn keys_are_rotated_under_load() {
             assert!((0..20).all(|_| infer(&mut old, "alpha") == 200));
             let new = "kept inference,metadata:team=beta\nnew inference,metadata:team=gamma\n";
             keyed.replace(new, "are valid from now on: 4, named kept, new");
-            // The last shard has the new keys a moment later.
+            // The other protocol's file is read apart, and the last shard has the new keys a moment later: on each of
+            // the connections, until it has them.
             keyed.server.wait_until("the new key is valid", || infer(&mut peer, "gamma") == 200);
             keyed.server.wait_until("the old key is not", || infer(&mut peer, "alpha") == 403);
+            keyed.server.wait_until("nor where its requests are known", || infer(&mut old, "alpha") == 403);
+            keyed.server.wait_until("the new key is valid over gRPC", || {
+                call(&mut calls, "ServerMetadata", "gamma").code == code::OK
+                    && call(&mut calls, "ServerMetadata", "alpha").code == code::UNAVAILABLE
+            });
             for _ in 0..5 {
                 assert_eq!((infer(&mut old, "alpha"), infer(&mut peer, "alpha")), (403, 403));
                 assert_eq!(infer(&mut peer, "gamma"), 200);

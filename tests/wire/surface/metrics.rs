@@ -9,6 +9,7 @@ use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::{Value, json};
 
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::Grpc;
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::original::original;
@@ -580,52 +581,62 @@ fn of_a_decoupled_request_the_first_response_counts() {
 fn failures_have_their_reasons() {
     let Some(directory) = nereid_test_support::backend::directory() else { return };
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"4000\" } }\n";
-        let queue = |policy: &str| format!("{slow} dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
-        repository.identity_of("identity", "short", 1, &one(), &queue("max_queue_size: 2"));
-        let impatient = queue("default_timeout_microseconds: 2000000 timeout_action: REJECT");
-        repository.identity_of("identity", "impatient", 1, &one(), &impatient);
+        let (repository, gate) = (Repository::new(), Gate::new());
+        let queue = |policy: &str| {
+            format!("{} dynamic_batching {{ default_queue_policy {{ {policy} }} }}", gate.of_executions())
+        };
+        repository.identity_of(gate::BACKEND, "short", 1, &one(), &queue("max_queue_size: 2"));
+        // A request can only shorten the time.
+        let hour = "default_timeout_microseconds: 3600000000";
+        let impatient = queue(&format!("{hour} allow_timeout_override: true timeout_action: REJECT"));
+        repository.identity_of(gate::BACKEND, "impatient", 1, &one(), &impatient);
         repository.identity_of("copycat", "failing", 0, &one(), "");
         repository.model("around", &ensemble("around", "failing", ""));
         let backends = format!("--backend-directory={}", directory.display());
         let flags = [&backends, "--metrics-config=histogram_latencies=true"];
         let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
-        let send = |model: &str| {
+        let send = |model: &str, more: &str| {
             let mut peer = Peer::connect(server.http);
             let path = format!("/v2/models/{model}/infer");
-            peer.send(&request("POST", &path, &[], body("[1,1]", &[1], "").as_bytes()));
+            peer.send(&request("POST", &path, &[], body("[1,1]", &[1], more).as_bytes()));
             peer
         };
         let waiting = |page: &Page| page.count("nv_inference_pending_request_count", "short");
-        let mut stay = [send("short"), send("short")];
-        wait_for(&server, "one that executes and one that waits", |page| waiting(page) == 1);
-        let leaves = send("short");
+        let executes = send("short", "");
+        gate.wait_until_held(&server, "short");
+        let mut stay = [executes, send("short", "")];
+        wait_for(&server, "one that waits", |page| waiting(page) == 1);
+        let leaves = send("short", "");
         wait_for(&server, "two that wait", |page| waiting(page) == 2);
-        let refused = send("short").answer();
+        let refused = send("short", "").answer();
         let text = "[request id: <id_unknown>] Exceeds maximum queue size";
         assert_eq!((refused.status, refused.error().as_str()), (503, text));
         drop(leaves);
         let page = wait_for(&server, "a cancelled request", |page| page.failures("short")[1] == 1);
         assert_eq!(page.failures("short"), [0, 1, 0, 0]);
         assert_eq!(page.count("nereid_queue_full_total", "short"), 1);
+        gate.open();
         assert_eq!(stay.each_mut().map(|peer| peer.answer().status), [200, 200]);
         // One executes, and the other's time runs out.
-        let mut answers = [send("impatient"), send("impatient")].map(|mut peer| peer.answer());
-        answers.sort_by_key(|answer| answer.status);
-        assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 503]);
-        assert_eq!(answers[1].error(), "Request timeout expired");
+        gate.close();
+        let mut executes = send("impatient", "");
+        gate.wait_until_held(&server, "impatient");
+        let late = send("impatient", r#","parameters":{"timeout":1000}"#).answer();
+        assert_eq!((late.status, late.error().as_str()), (503, "Request timeout expired"));
+        gate.open();
+        assert_eq!(executes.answer().status, 200);
         for model in ["failing", "around"] {
             let told = body("[1]", &[1], r#","parameters":{"fail":"told to"}"#);
             let status = ask(&server, model, &told);
             // Parameters of an ensemble's request reach its steps.
             assert_eq!(status, 400, "{model}");
         }
-        // The backend reports after it answered, so that the ensemble may be told of before its step.
+        // The backend reports after it answered, the step of an ensemble after the ensemble.
         let page = wait_for(&server, "all of them", |page| {
             page.failures("around")[3] == 1
                 && page.failures("failing")[2] == 2
                 && page.count("nv_inference_request_success", "impatient") == 1
+                && page.count("nv_inference_request_success", "short") == 2
         });
         assert_eq!(page.failures("impatient"), [1, 0, 0, 0]);
         assert_eq!(page.failures("failing"), [0, 0, 2, 0]);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::metrics::{Page, ask, body, ensemble, one, wait_for};
 use nereid_test_support::backend;
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::Grpc;
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::{Pair, Repository};
@@ -251,15 +252,18 @@ fn failures_count_as_failures_and_as_executions() {
 /// "What enters no counter at all": refused at the door, and what the server made itself.
 #[test]
 fn refusals_and_warm_up_are_not_counted() {
-    let repository = Repository::new();
-    let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"2000\" } }\n";
+    let (repository, gate) = (Repository::new(), Gate::new());
     let queue = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }\n";
     let warm = "model_warmup [ { name: \"w\" batch_size: 1 count: 2 inputs { key: \"INPUT0\" value { data_type: \
                 TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]";
-    repository.identity_of("identity", "warm", 1, &one(), &format!("{slow}{queue}{warm}"));
+    repository.identity_of(gate::BACKEND, "warm", 1, &one(), &format!("{}{queue}{warm}", gate.of_executions()));
     let config = "sequence_batching { max_sequence_idle_microseconds: 60000000 }";
     repository.identity_of("identity", "sequence", 1, &one(), config);
-    let server = Server::start(usual(), repository.path(), &[]);
+    let Some(backends) = backend::directory_flag() else { return };
+    // The warm-up is not held.
+    gate.open();
+    let server = Server::start(usual(), repository.path(), &[&backends]);
+    gate.close();
     let nothing = |model: &str| {
         let found = stats(&server, model);
         assert_eq!(counts(&found, &ALL), [0; 8], "{found}");
@@ -280,13 +284,16 @@ fn refusals_and_warm_up_are_not_counted() {
         peer
     };
     let waiting = |page: &Page| page.value("nv_inference_pending_request_count", &[("model", "warm")]);
-    let mut stay = vec![send(), send()];
-    wait_for(&server, "one that executes and one that waits", |page| waiting(page) == 1.0);
+    let mut stay = vec![send()];
+    gate.wait_until_held(&server, "warm");
+    stay.push(send());
+    wait_for(&server, "one that waits", |page| waiting(page) == 1.0);
     stay.push(send());
     wait_for(&server, "two that wait", |page| waiting(page) == 2.0);
     assert_eq!(ask(&server, "warm", &body("[1,1]", &[1], "")), 503);
+    gate.open();
     stay.iter_mut().for_each(|peer| assert_eq!(peer.answer().status, 200));
-    let found = stats(&server, "warm");
+    let found = wait_until(&server, "warm", "three successes", |found| counts(found, &["success"]) == [3]);
     assert_eq!(counts(&found, &["success", "fail"]), [3, 0], "{found}");
     server.stop();
 }

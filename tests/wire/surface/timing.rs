@@ -1,10 +1,14 @@
 //! The time breakdown of a request, for clients that request it.
 
+use std::time::Duration;
+
 use nereid_wire::inference::infer_parameter::ParameterChoice;
 use nereid_wire::inference::{InferParameter, ModelInferRequest};
 use serde_json::{Value, json};
 
 use super::trace::{body, message};
+use nereid_test_support::backend;
+use nereid_test_support::gate::{self, Gate};
 use nereid_test_support::grpc::{Grpc, Reply, SERVICE, code, frame};
 use nereid_test_support::http::{Answer, Peer};
 use nereid_test_support::repository::{Pair, Repository};
@@ -137,20 +141,30 @@ fn waiting_for_a_worker_is_queueing_and_ensembles_are_sums() {
         step("between", "OUT")
     );
     repository.model("both", &config);
-    let server = Server::start(usual(), repository.path(), &[]);
+    let gate = Gate::new();
+    repository.identity_of(gate::BACKEND, "held", 0, &[Pair::new("INT32", "-1")], &gate.of_executions());
+    let Some(backends) = backend::directory_flag() else { return };
+    let server = Server::start(usual(), repository.path(), &[&backends]);
     let answer = infer(&server, "both", &[ASK], &body("t"));
     let told = parts(answer.header("server-timing").expect("a breakdown"));
     assert!(of(&told, "compute") >= 120.0, "two steps of 60 ms: {told:?}");
-    // Of two that come together one waits while the other computes.
-    let queues: Vec<f64> = std::thread::scope(|scope| {
+    // One waits while another computes.
+    let waited_ms = std::thread::scope(|scope| {
         let ask = || {
-            let answer = infer(&server, "slow", &[ASK], &body("t"));
+            let answer = infer(&server, "held", &[ASK], &body("t"));
             let told = parts(answer.header("server-timing").expect("a breakdown"));
             of(&told, "queue")
         };
-        let threads = [(); 6].map(|()| scope.spawn(ask));
-        threads.into_iter().map(|thread| thread.join().expect("a breakdown")).collect()
+        let computes = scope.spawn(ask);
+        gate.wait_until_held(&server, "held");
+        let waits = scope.spawn(ask);
+        let pending = "nv_inference_pending_request_count{model=\"held\",version=\"1\"} 1\n";
+        server.wait_until("one waits", || Peer::connect(server.metrics).get("/metrics").text().contains(pending));
+        std::thread::sleep(Duration::from_millis(40));
+        gate.open();
+        computes.join().expect("a breakdown");
+        waits.join().expect("a breakdown")
     });
-    assert!(queues.iter().any(|ms| *ms >= 30.0), "{queues:?}");
+    assert!(waited_ms >= 30.0, "{waited_ms}");
     server.stop();
 }

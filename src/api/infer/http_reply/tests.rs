@@ -176,3 +176,29 @@ fn what_needs_more_than_most_is_left_as_it_is() {
     named.parameters.push(Text::from("b"), Value::Bytes(Slice::empty()));
     assert!(write_plainly(&mut named, &model, &form(true, &[]), (&mut answers, &mut texts), &pool).is_none());
 }
+
+/// A client may name thousands of outputs in another order than the model has them. What is not where it is expected is
+/// looked up in a table, which is made once.
+#[test]
+fn the_form_of_each_of_many_outputs_is_found_in_any_order() {
+    let name = |at: usize| Text::from(&*format!("OUTPUT{at}"));
+    for (count, is_reversed, table) in [(4000, false, None), (4000, true, Some(4000)), (16, true, None)] {
+        let forms = (0..count).map(|at| OutputForm {
+            name: name(at),
+            binary: at % 2 == 0,
+            class_count: at as u32,
+            is_shared: at % 3 == 0,
+        });
+        let mut outputs: SmallVec<[OutputForm; 2]> = forms.collect();
+        if is_reversed {
+            outputs.reverse();
+        }
+        let form = AnswerForm { outputs, ..AnswerForm::default() };
+        for at in 0..count {
+            let found = (form.of(at, &name(at)), form.is_shared(at, &name(at)));
+            assert_eq!(found, ((at % 2 == 0, at as u32), at % 3 == 0), "output {at}");
+        }
+        assert_eq!(form.places.0.get().map(|places| places.len()), table);
+        assert_eq!((form.of(0, &name(count)), form.is_shared(0, &name(count))), ((false, 0), false));
+    }
+}

@@ -48,17 +48,23 @@ struct Rig {
     regions: SharedMemory,
 }
 
-fn rig() -> Rig {
-    let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_FP32 dims: [ -1 ] } output { \
-                name: \"O\" data_type: TYPE_FP32 dims: [ -1 ] }";
+/// Of a model with inputs of these names.
+fn spec(inputs: &[String]) -> Arc<ModelSpec> {
+    let inputs = inputs.iter().map(|name| format!("input {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ -1 ] }} "));
+    let output = "output { name: \"O\" data_type: TYPE_FP32 dims: [ -1 ] }";
+    let text = format!("name: \"m\" backend: \"identity\" {}{output}", inputs.collect::<String>());
     let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
     let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
+    Arc::new(ModelSpec::new(config).unwrap())
+}
+
+fn rig() -> Rig {
     let model = ServedModel {
         name: "m".to_owned(),
         namespace: String::new(),
         version: 1,
-        spec: Arc::new(ModelSpec::new(config).unwrap()),
+        spec: spec(&["I".to_owned()]),
         statistics: Arc::default(),
         scheduler: Arc::new(Nobody),
         labels: BTreeMap::new(),
@@ -138,6 +144,40 @@ impl Rig {
             assert_eq!(brief, self.by_decoder(text, tail), "{}", text.escape_ascii());
         }
         brief.is_some()
+    }
+}
+
+/// A request may have thousands of short binary tensors, of which most do not lie where models are owed them: each
+/// takes one step, and their copies share blocks of the pool.
+#[test]
+fn each_short_tensor_takes_one_step_and_a_part_of_a_block() {
+    for count in [320usize, 3200] {
+        let rig = rig();
+        let names: Vec<String> = (0..count).map(|at| format!("I{at}")).collect();
+        let model = Arc::new(rig.model.with_spec(spec(&names)));
+        let input = r#","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}"#;
+        let inputs: Vec<String> = names.iter().map(|name| format!("{{\"name\":\"{name}\"{input}")).collect();
+        let mut text = format!("{{\"inputs\":[{}]}}", inputs.join(",")).into_bytes();
+        text.resize(text.len().next_multiple_of(ALIGNMENT), b' ');
+        let tail: Vec<u8> = (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect();
+        let body = rig.body(&text, &tail);
+        let Ok(mut decoder) = Decoder::new(model, request(), body, text.len(), INPUT_BYTES_MAX.max(text.len())) else {
+            panic!("the decoder takes the request");
+        };
+        let mut steps = 1;
+        while matches!(decoder.step(&rig.pool, &rig.regions).unwrap(), Progress::More { .. }) {
+            steps += 1;
+        }
+        // The JSON takes a step for a thousand tokens, of which an input has less than 32.
+        assert!((count + 1..=count + count / 32 + 2).contains(&steps), "{steps} steps for {count}");
+        let (_, request, _) = decoder.finish();
+        let copied = count - count / 16;
+        assert_eq!(rig.pool.bytes_in_use(), copied.div_ceil(64) * 4096, "{count}");
+        for (at, input) in request.inputs.iter().enumerate() {
+            assert_eq!(input.data.iter().map(|piece| piece.to_vec()).collect::<Vec<_>>(), [(at as f32).to_le_bytes()]);
+            assert!(input.data.iter().all(|piece| piece.is_aligned_to(ALIGNMENT)));
+        }
+        request.withdraw();
     }
 }
 

@@ -11,12 +11,17 @@ use nereid_wire::inference::ModelConfig;
 
 struct Counted {
     mobility: Mobility,
+    answers_last: bool,
     runs: Arc<AtomicUsize>,
 }
 
 impl Instance for Counted {
     fn mobility(&self) -> Mobility {
         self.mobility
+    }
+
+    fn answers_last(&self) -> bool {
+        self.answers_last
     }
 
     fn execute(&mut self, _payload: &mut Payload) -> Result<(), Status> {
@@ -38,7 +43,7 @@ fn with_scheduling(
     let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
     let (borrowable, runs) = (WorkerInstances::default(), Arc::<AtomicUsize>::default());
     let member = |&mobility: &Mobility| {
-        let instance: Box<dyn Instance> = Box::new(Counted { mobility, runs: Arc::clone(&runs) });
+        let instance: Box<dyn Instance> = Box::new(Counted { mobility, answers_last: false, runs: Arc::clone(&runs) });
         (instance, context.clone())
     };
     borrowable.open(mobilities.iter().map(member).collect(), run_to_completion);
@@ -71,6 +76,23 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
             expected,
             "{mobilities:?} {run_to_completion:?}"
         );
+    }
+}
+
+#[test]
+fn a_worker_answers_last_if_all_its_instances_declare_it() {
+    let config = ModelConfig { name: "m".into(), ..Default::default() };
+    let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
+    let rows: [(&[bool], bool); 4] = [(&[true, true], true), (&[true, false], false), (&[false], false), (&[], false)];
+    for (declared, expected) in rows {
+        let member = |&answers_last: &bool| {
+            let instance: Box<dyn Instance> =
+                Box::new(Counted { mobility: Mobility::Bound, answers_last, runs: Arc::default() });
+            (instance, context.clone())
+        };
+        let instances = WorkerInstances::default();
+        instances.open(declared.iter().map(member).collect(), RunToCompletion::Auto);
+        assert_eq!(instances.answer_last(), expected, "{declared:?}");
     }
 }
 

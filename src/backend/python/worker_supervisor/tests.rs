@@ -120,9 +120,9 @@ fn a_death_is_made_good_without_anybody_asking() {
 fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     let (sleepers, counts) = (Sleepers::default(), counts());
     let supervisor = open(&sleepers, true, &counts);
-    sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
+    // The first attempt comes at once, and fails; so do those that come before a slow test asks.
+    sleepers.outcomes.lock().unwrap().extend(std::iter::repeat_n(Err(Status::internal("no luck")), 1000));
     kill(&supervisor);
-    // The first attempt comes at once, and fails; the next one would come after a second.
     let error = match supervisor.worker() {
         Err(error) => error,
         Ok(worker) => panic!("{:?} works", worker.process_id()),
@@ -134,7 +134,7 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     supervisor.hold_back();
     // A pause ends with the instance.
     assert!(supervisor.close().is_none());
-    assert_eq!(sleepers.started.load(Ordering::SeqCst), 2);
+    assert!(sleepers.started.load(Ordering::SeqCst) >= 2);
     assert!(matches!(supervisor.worker(), Err(status) if status.code == nereid_request::Code::Internal));
 }
 

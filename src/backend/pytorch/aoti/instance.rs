@@ -185,6 +185,10 @@ impl AotiInstance {
 }
 
 impl Instance for AotiInstance {
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         rows::execute(&self.context, payload, self.plan.max_batch_size, |batch| self.run(batch));
         Ok(())

@@ -36,6 +36,10 @@ impl TorchScriptInstance {
 }
 
 impl Instance for TorchScriptInstance {
+    fn answers_last(&self) -> bool {
+        true
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         threads::limit_inter_op(self.shim, self.context.model.worker_cpu_count);
         let uses_gpus = matches!(self.context.kind, Kind::Gpu | Kind::Model);

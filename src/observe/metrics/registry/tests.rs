@@ -176,7 +176,7 @@ fn bad_names_labels_and_lengths_are_refused() {
 
 #[test]
 fn the_number_of_series_is_bounded_and_places_come_back() {
-    let registry = Registry::default();
+    let registry = Registry::custom();
     let family = registry.counter_family("many", "").unwrap();
     let mut counters: Vec<_> = (1..MAX_SERIES).map(|n| family.counter(&[("n", &n.to_string())]).unwrap()).collect();
     assert_eq!(family.counter(&[("n", "more")]).unwrap_err(), MetricError::TooMany);
@@ -184,6 +184,45 @@ fn the_number_of_series_is_bounded_and_places_come_back() {
     assert!(family.counter(&[("n", "1")]).is_ok(), "one that exists costs nothing");
     counters.pop();
     assert!(family.counter(&[("n", "more")]).is_ok());
+}
+
+/// Twenty thousand models have series of the server's own, and code of models has as many as it may beside them.
+#[test]
+fn series_of_the_server_take_no_places_of_custom_ones() {
+    let registry = Registry::custom();
+    let name_of = |model: usize| format!("m{model}");
+    let taken = || registry.inner.taken.load(Ordering::Relaxed);
+    let own = registry.own_family("nereid_own_total", "", Kind::Counter).unwrap();
+    let of_backend = registry.own_family("backend_total", "", Kind::Counter).unwrap();
+    let series_of = |model: usize| {
+        let (name, labels) = (name_of(model), name_of(model));
+        let labels = [("model", labels.as_str())];
+        let gauge = registry.gauge("nereid_level", "", &[("model", &name)], move || model as f64);
+        (own.counter(&labels).unwrap(), of_backend.counter(&labels).unwrap(), gauge.unwrap())
+    };
+    let of_models: Vec<_> = (0..20_000).map(series_of).collect();
+    assert_eq!(taken(), 0);
+    let custom = registry.counter_family("custom_total", "").unwrap();
+    let mut counters: Vec<_> =
+        (1..MAX_SERIES).map(|n| custom.counter(&[("n", &n.to_string())]).expect("a place is left")).collect();
+    assert_eq!(custom.counter(&[("n", "more")]).unwrap_err(), MetricError::TooMany);
+    assert_eq!(registry.gauge("nereid_level", "", &[("model", "one more")], || 0.0).map(drop), Ok(()));
+    let more = own.counter(&[("model", "one more")]).unwrap();
+    // Whatever a model's handle keeps has a place, so that it cannot keep what unloaded models have left.
+    assert_eq!(registry.counter_family("backend_total", "").unwrap_err(), MetricError::TooMany);
+    counters.truncate(MAX_SERIES - 3);
+    let joined = registry.counter_family("backend_total", "").unwrap();
+    let kept = joined.counter(&[("model", "m7")]).unwrap();
+    assert_eq!(taken(), MAX_SERIES);
+    assert_eq!(joined.counter(&[("model", "m8")]).unwrap_err(), MetricError::TooMany);
+    kept.increment(3);
+    assert_eq!(of_models[7].1.value(), 3.0, "it is the same series");
+    let page = text(&registry);
+    let lines = |start: &str| page.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!((lines("nereid_own_total{"), lines("backend_total{")), (20_001, 20_000));
+    assert_eq!((lines("nereid_level{"), lines("custom_total{")), (20_000, MAX_SERIES - 3));
+    drop((of_models, more, counters, joined, kept, own, of_backend, custom));
+    assert_eq!((text(&registry).as_str(), taken()), ("", 0));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::ensemble::Composing;
 use crate::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::ensemble::limiter::{Limiter, STEP_WAIT_MAX_NS, Waiter};
 use crate::ensemble::shapes::adapt;
+use crate::ensemble::turn::{self, Place};
 use crate::{Accepted, Refused};
 use nereid_clock::now_ns;
 use nereid_model_config::ModelSpec;
@@ -33,19 +34,46 @@ impl Run {
             state.error = Some(Status::cancelled(""));
             return;
         }
-        if state.in_flight.len() >= IN_FLIGHT_MAX || !state.queued.is_empty() {
+        if state.in_flight.len() >= IN_FLIGHT_MAX || !state.queued.is_empty() || self.is_put_off(step) {
             state.queued.push_back((step, inputs));
             return;
         }
         self.enter(state, step, inputs, home);
     }
 
-    /// Makes the requests that waited until less was in flight.
+    /// Makes the requests that waited until less was in flight, or for a turn.
     pub(super) fn launch_queued(self: &Arc<Self>, state: &mut RunState, home: &mut dyn Home) {
         while state.in_flight.len() < IN_FLIGHT_MAX && state.error.is_none() {
+            let Some((step, _)) = state.queued.front() else { return };
+            if self.is_put_off(*step) {
+                state.waits_for_turn = true;
+                return;
+            }
             let Some((step, inputs)) = state.queued.pop_front() else { return };
             self.enter(state, step, inputs, home);
         }
+    }
+
+    /// Whether the request to a step waits for the next turn of this shard, which might execute it then. One that only
+    /// workers execute gains nothing by that.
+    fn is_put_off(&self, step: usize) -> bool {
+        turn::place() == Place::Shard
+            && turn::is_spent()
+            && self.fits_here(step)
+            && self.models[step].as_ref().is_some_and(|model| model.may_run_here())
+    }
+
+    /// Whether this thread may execute a step, as long as it has not executed too much. A decoupled one may have to
+    /// wait for the readers of its responses, which only a worker can. One behind a decoupled step runs for several
+    /// values, and a later one must not overtake one that a worker has taken, but not executed yet.
+    fn fits_here(&self, step: usize) -> bool {
+        let is_place = match turn::place() {
+            Place::Shard => self.request.ingress.is_on_shard,
+            Place::Worker => true,
+            Place::Elsewhere => false,
+        };
+        let is_alone = !self.keeps_order && self.route.runs_once(step);
+        is_place && is_alone && self.models[step].as_ref().is_some_and(|model| !model.spec().decoupled)
     }
 
     fn enter(self: &Arc<Self>, state: &mut RunState, step: usize, inputs: Vec<Option<Value>>, home: &mut dyn Home) {
@@ -104,16 +132,26 @@ impl Run {
     ) {
         // Every step of the route has its model, or the run would have an error.
         let Some(model) = self.models[step].clone() else { return };
-        let (mut request, sequence, is_sequence_overridden) = self.request_to(step, &*model, key, inputs);
-        request.ingress.continues_sequence = self.continues_sequence(state, &request);
+        let (sequence, is_sequence_overridden) = self.sequence_of(&*model, inputs);
         let mut credits = Credits::new();
         inputs.iter().flatten().for_each(|value| add_credits(&mut credits, &value.credits));
-        let one = InFlight { step, ticket: None, sequence, is_sequence_overridden, credits, has_room };
+        // Before anything of the model runs: if that panics, the room is given back with what is in flight.
+        let one =
+            InFlight { step, ticket: None, sequence: sequence.clone(), is_sequence_overridden, credits, has_room };
         state.in_flight.insert(key, one);
+        let mut request = self.request_to(step, &*model, key, inputs, sequence);
+        request.ingress.continues_sequence = self.continues_sequence(state, &request);
+        let fits_here = self.fits_here(step) && !turn::is_spent();
+        request.ingress.is_on_shard = fits_here;
+        request.ingress.keeps_order = self.keeps_order || !self.route.runs_once(step);
+        let began_ns = request.stamps.received_ns;
         match model.submit(request) {
             Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
                 state.has_begun = true;
                 home.wake(wake_up);
+                if ticket.has_run_here {
+                    turn::executed(now_ns().saturating_sub(began_ns));
+                }
                 if let Some(one) = state.in_flight.get_mut(&key) {
                     one.ticket = Some(ticket);
                 }
@@ -151,18 +189,42 @@ impl Run {
         ours.ingress.continues_sequence || is_in_sequence && has_begun
     }
 
-    /// The request to a step, and the sequence that it names (contract/schedulers.md section 5, "passed on").
+    /// The sequence that the request to a step names, and whether its inputs do so in place of the client's request
+    /// (contract/schedulers.md section 5, "passed on").
+    fn sequence_of(&self, model: &dyn Composing, inputs: &[Option<Value>]) -> (Sequence, bool) {
+        let ours = &self.request;
+        let named = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
+        let mut named = named.filter_map(|value| value.sequence.as_ref());
+        let Some(first) = named.next() else {
+            return (Sequence { id: ours.correlation_id.clone(), flags: ours.flags }, false);
+        };
+        if named.any(|other| other != first) {
+            let (log_id, model, Sequence { id, flags }) = (ours.log_id(), &model.spec().name, first);
+            error!(
+                "{log_id}Different set of response parameters are set for '{model}'. Parameter correlation ID {id}, \
+                 flags {flags} is used."
+            );
+        }
+        (first.clone(), true)
+    }
+
+    /// The request to a step.
     fn request_to(
         self: &Arc<Self>,
         step: usize,
         model: &dyn Composing,
         key: u64,
         inputs: &[Option<Value>],
-    ) -> (Box<Request>, Sequence, bool) {
+        sequence: Sequence,
+    ) -> Box<Request> {
         let ours = &self.request;
         let spec = model.spec();
         let plan = &self.shared.plan.steps[step];
-        let mut request = Box::new(Request::new(Completion::new(Arc::clone(self) as Arc<dyn Sink>, key)));
+        let sink = Arc::clone(self) as Arc<dyn Sink>;
+        let mut request = match turn::place() {
+            Place::Shard => Request::recycled(sink, key),
+            Place::Worker | Place::Elsewhere => Box::new(Request::new(Completion::new(sink, key))),
+        };
         for ((name, _), value) in plan.inputs.iter().zip(inputs) {
             let Some(value) = value else { continue };
             let config = std::str::from_utf8(name.as_bytes()).ok().and_then(|name| spec.input_index(name));
@@ -178,24 +240,9 @@ impl Run {
         let outputs =
             plan.outputs.iter().map(|(name, _)| nereid_request::RequestedOutput { name: name.clone(), index: 0 });
         request.outputs.extend(outputs);
-        let named = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
-        let mut named = named.filter_map(|value| value.sequence.as_ref());
-        let first = named.next();
-        if let Some(Sequence { id, flags }) = first
-            && named.any(|other| Some(other) != first)
-        {
-            let (log_id, model) = (ours.log_id(), &spec.name);
-            error!(
-                "{log_id}Different set of response parameters are set for '{model}'. Parameter correlation ID {id}, \
-                 flags {flags} is used."
-            );
-        }
-        let is_named = first.is_some();
-        let sequence = first.cloned();
-        let sequence = sequence.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
         request.id = ours.id.clone();
         request.parameters = ours.parameters.clone();
-        request.correlation_id = sequence.id.clone();
+        request.correlation_id = sequence.id;
         request.flags = sequence.flags;
         request.queueing = ours.queueing;
         request.ingress.origin = ours.ingress.origin;
@@ -205,7 +252,7 @@ impl Run {
         if self.may_hold_back(step, spec) {
             request.limit_responses(RESPONSES_MAX.min(ours.limit_of_responses().unwrap_or(u32::MAX)));
         }
-        (request, sequence, is_named)
+        request
     }
 
     /// Whether a step may wait for those after it. Not if they could wait for it in turn: for an instance of the same

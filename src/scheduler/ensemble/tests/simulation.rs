@@ -2,7 +2,9 @@
 //! values that its steps made; and each known mistake is caught.
 
 use super::super::flow::with_looked_at_max;
+use super::super::hand_over::HandOver;
 use super::*;
+use crate::Payload;
 use crate::mutants::{self, Mutant};
 
 /// SplitMix64.
@@ -73,6 +75,8 @@ struct World {
     dice: Dice,
     sent: Vec<Sent>,
     in_flight_max: usize,
+    /// Requests are at home on this shard, which executes steps of some models.
+    is_on_shard: bool,
     /// Errors by the request that met them, in their order.
     errors: BTreeMap<u64, Vec<String>>,
     /// Responses of the decoupled part, by request.
@@ -97,8 +101,14 @@ impl World {
         if dice.roll(2) == 0 {
             bench.client = Arc::new(Client::default());
         }
+        let is_on_shard = bench.client.is_home && dice.roll(2) == 0;
+        if is_on_shard {
+            for part in bench.kitchen.parts() {
+                part.runs_here.store(dice.roll(2) == 0, Ordering::Relaxed);
+            }
+        }
         let (errors, responses, open) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        World { bench, graph, dice, sent: Vec::new(), in_flight_max, errors, responses, open }
+        World { bench, graph, dice, sent: Vec::new(), in_flight_max, is_on_shard, errors, responses, open }
     }
 
     /// Lets one event happen; false if it was not possible.
@@ -108,6 +118,7 @@ impl World {
         let happened = match self.dice.roll(8) {
             0..=3 => self.take(&part),
             4 | 5 => self.go_on(),
+            6 if self.is_on_shard => self.bench.client.turn(),
             _ => self.bench.client.work(),
         };
         self.check_limits(&parts)?;
@@ -118,6 +129,7 @@ impl World {
         let key = self.sent.len() as u64;
         let mut request = request_to(&self.bench.spec, &self.bench.client, key, &[("X", "x")]);
         request.id = Text::from(&*key.to_string());
+        request.ingress.is_on_shard = self.is_on_shard;
         let ticket = Some(self.bench.hand_in(request));
         self.sent.push(Sent { ticket, is_cancelled: false });
     }
@@ -146,7 +158,12 @@ impl World {
             let count = self.dice.roll(5);
             self.open.push((Arc::clone(part), request, count));
         } else {
-            request.finish(response_of(part, &request, ""));
+            // As a worker does, or another thread.
+            let mut payload = Payload::default();
+            payload.push(request);
+            let hand_over = (self.dice.roll(2) == 0).then(|| HandOver::of(&payload, true));
+            payload.take_only().into_iter().for_each(|request| request.finish(response_of(part, &request, "")));
+            hand_over.into_iter().for_each(HandOver::finish);
         }
         true
     }
@@ -190,6 +207,7 @@ impl World {
     fn judge(&mut self) -> Result<(), String> {
         // A request may have been cancelled only now.
         self.bench.client.work_all();
+        while self.is_on_shard && self.bench.client.turn() {}
         for (key, sent) in self.sent.iter().enumerate() {
             let key = key as u64;
             let answered = self.bench.answered(key);
@@ -309,7 +327,14 @@ fn every_request_is_answered_with_what_its_steps_made() {
 
 #[test]
 fn mistakes_are_noticed() {
-    for mutant in [Mutant::StepTwice, Mutant::WrongIteration, Mutant::ErrorForgotten, Mutant::SlotLeaked] {
+    let mutants = [
+        Mutant::StepTwice,
+        Mutant::WrongIteration,
+        Mutant::ErrorForgotten,
+        Mutant::SlotLeaked,
+        Mutant::HandOverForgotten,
+    ];
+    for mutant in mutants {
         let noticed = mutants::with(Some(mutant), || (0..4000).any(|seed| simulate(seed).is_err()));
         assert!(noticed, "{mutant:?} survives");
     }

@@ -2,14 +2,15 @@
 
 use serde_json::json;
 
-use crate::repository::life_cycle::control::{BODY, EXPLICIT, Life, config, make_old, parameter, touch};
+use crate::repository::life_cycle::control::{BODY, EXPLICIT, Life, config, generation, make_old, parameter, touch};
+use nereid_test_support::gate::Gate;
 use nereid_test_support::http::{Peer, request};
 use nereid_test_support::repository::Repository;
 use nereid_test_support::server::{OTHER_SERVER, Server};
 use nereid_test_support::variant::{self, each, usual};
 
-fn slow(generation: &str, delay_ms: u32) -> String {
-    config("m", &(parameter("execute_delay_ms", &delay_ms.to_string()) + &parameter("generation", generation)))
+fn held(generation: &str, gate: &Gate) -> String {
+    config("m", &(gate.of_executions() + &parameter("generation", generation)))
 }
 
 /// Sends a request on a connection of its own.
@@ -19,12 +20,6 @@ fn send(server: &Server) -> Peer {
     peer
 }
 
-/// Requests that the model has answered.
-fn answered(server: &Server) -> usize {
-    let stats = Peer::connect(server.http).get("/v2/models/m/stats").json();
-    stats["model_stats"][0]["inference_stats"]["success"]["count"].as_u64().expect("a count") as usize
-}
-
 /// Requests that the model holds in its queue.
 fn pending(server: &Server) -> usize {
     let text = Peer::connect(server.metrics).get("/metrics").text();
@@ -32,19 +27,12 @@ fn pending(server: &Server) -> usize {
     line.and_then(|line| line.split("} ").nth(1)?.parse().ok()).unwrap_or_default()
 }
 
-/// Sends requests until `count` are in flight and the server has all of them: one executes, the rest are pending. A
-/// slow machine has answered the first ones by the time it is asked about them: then as many again are sent.
-fn in_flight(server: &Server, count: usize) -> Vec<Peer> {
-    let mut peers: Vec<Peer> = (0..count).map(|_| send(server)).collect();
-    server.wait_until(&format!("{count} requests are in flight"), || {
-        // In this order, so that one that is answered between the two looks counts for too little, not for too much.
-        let owed = peers.len().saturating_sub(answered(server));
-        let pending = pending(server);
-        if owed < count {
-            peers.extend((0..peers.len()).map(|_| send(server)));
-        }
-        pending + 1 >= count && pending + 1 >= owed
-    });
+/// Sends `count` requests and waits until the server has all of them: the gate holds one, the rest are pending.
+fn in_flight(server: &Server, gate: &Gate, count: usize) -> Vec<Peer> {
+    let mut peers = vec![send(server)];
+    gate.wait_until_held(server, "m");
+    peers.extend((1..count).map(|_| send(server)));
+    server.wait_until(&format!("{count} requests are in flight"), || pending(server) + 1 == count);
     peers
 }
 
@@ -59,17 +47,18 @@ fn all_answered(peers: Vec<Peer>) {
 #[test]
 fn unload_returns_at_once_and_requests_in_flight_are_answered() {
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        repository.model("m", &slow("one", 600));
+        let (repository, gate) = (Repository::new(), Gate::new());
+        repository.model("m", &held("one", &gate));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=m"]) else { return };
-        let peers = in_flight(&life.server, 4);
+        let peers = in_flight(&life.server, &gate, 4);
         life.must_unload("m");
-        // Four executions of 600 ms are not over: the answer did not wait for them.
+        // The answer did not wait for the executions.
         assert_eq!(life.rows_of("m"), ["1:UNLOADING:"]);
         assert!(!life.is_ready("m"));
         let answer = life.infer("m");
         assert_eq!(answer.status, 404);
         assert_eq!(answer.error(), "Request for unknown model: 'm' has no available versions");
+        gate.open();
         all_answered(peers);
         life.wait_for_rows("m", &["1:UNAVAILABLE:unloaded"]);
         life.server.wait_for_log("model finalize: m");
@@ -80,18 +69,19 @@ fn unload_returns_at_once_and_requests_in_flight_are_answered() {
 #[test]
 fn a_reload_lets_requests_finish_on_the_old_model() {
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        repository.model("m", &slow("one", 1000));
+        let (repository, gate) = (Repository::new(), Gate::new());
+        repository.model("m", &held("one", &gate));
         make_old(&repository.path().join("m"));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=m"]) else { return };
-        let peers = in_flight(&life.server, 4);
-        repository.file("m/config.pbtxt", slow("two", 0));
+        let peers = in_flight(&life.server, &gate, 4);
+        repository.file("m/config.pbtxt", generation("m", "two"));
         touch(&repository, "m/config.pbtxt", 10);
         life.must_load("m");
         assert_eq!(life.generation("m"), "two");
         // The new one serves while the old one still executes.
         assert_eq!(life.served_by("m"), "1");
         assert!(!life.server.log().contains("model finalize"), "the old model ended before its requests");
+        gate.open();
         all_answered(peers);
         life.server.wait_for_log("model finalize: m");
         assert_eq!(life.rows_of("m"), ["1:READY:"]);
@@ -101,13 +91,15 @@ fn a_reload_lets_requests_finish_on_the_old_model() {
 
 #[test]
 fn a_model_can_be_loaded_again_while_its_unload_drains() {
-    let repository = Repository::new();
-    repository.model("m", &slow("one", 300));
+    let (repository, gate) = (Repository::new(), Gate::new());
+    repository.model("m", &held("one", &gate));
     let Some(mut life) = Life::start(usual(), &repository, &[EXPLICIT, "--load-model=m"]) else { return };
-    let peers = in_flight(&life.server, 3);
+    let peers = in_flight(&life.server, &gate, 3);
     life.must_unload("m");
     life.must_load("m");
     assert_eq!(life.rows_of("m"), ["1:READY:"]);
+    assert!(!life.server.log().contains("model finalize"), "the unload is over before the load");
+    gate.open();
     all_answered(peers);
     assert_eq!(life.served_by("m"), "1");
     life.server.wait_for_log("model finalize: m");
@@ -118,12 +110,14 @@ fn a_model_can_be_loaded_again_while_its_unload_drains() {
 #[test]
 fn a_drain_waits_for_a_model_that_unloads_in_the_background() {
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        repository.model("m", &slow("one", 300));
+        let (repository, gate) = (Repository::new(), Gate::new());
+        repository.model("m", &held("one", &gate));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=m"]) else { return };
-        let peers = in_flight(&life.server, 3);
+        let peers = in_flight(&life.server, &gate, 3);
         life.must_unload("m");
         life.server.terminate();
+        life.server.wait_for_log("Signal (15) received.");
+        gate.open();
         all_answered(peers);
         drop(life.server.stop());
     });
@@ -168,8 +162,8 @@ fn a_slow_load_holds_up_nobody_else() {
         return; // 2.51 answers the index only when the load is over.
     }
     each(&variant::ALL, |variant| {
-        let repository = Repository::new();
-        repository.model("m", &config("m", &parameter("load_delay_ms", "5000"))).model("quick", &config("quick", ""));
+        let (repository, gate) = (Repository::new(), Gate::new());
+        repository.model("m", &config("m", &gate.of_loads())).model("quick", &config("quick", ""));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=quick"]) else { return };
         let mut slow = Peer::connect(life.server.http);
         slow.send(&request("POST", "/v2/repository/models/m/load", &[], b""));
@@ -181,6 +175,7 @@ fn a_slow_load_holds_up_nobody_else() {
         life.must_unload("quick");
         life.must_load("quick");
         assert_eq!(life.rows_of("m"), ["1:LOADING:"], "the slow load was over before anything else was done");
+        gate.open();
         let answer = slow.answer();
         assert_eq!((answer.status, answer.text().as_str()), (200, ""));
         assert_eq!(life.served_by("m"), "1");

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{BINARY_JSON, BODY, Endpoint, MIME, ask, binary_body, plain};
 use nereid_test_support::backend;
+use nereid_test_support::gate::Gate;
 use nereid_test_support::http::{Answer, Peer, request};
 use nereid_test_support::repository::{Pair, Repository, identity_config};
 use nereid_test_support::server::PATIENCE;
@@ -70,8 +71,7 @@ fn parameter(key: &str, value: &str) -> String {
 
 /// A server for models that come and go. None, after a visible skip, without a C compiler.
 fn hosting(variant: Variant, repository: &Repository) -> Option<Endpoint> {
-    let directory = format!("--backend-directory={}", backend::directory()?.display());
-    Some(Endpoint::start(variant, repository, &[EXPLICIT, &directory], &[]))
+    Some(Endpoint::start(variant, repository, &[EXPLICIT, &backend::directory_flag()?], &[]))
 }
 
 fn load(peer: &mut Peer, place: &Place) -> Answer {
@@ -342,12 +342,15 @@ fn errors_of_an_invocation_are_bad_requests_or_a_lack_of_memory() {
 }
 
 /// Invokes a model twice, and waits until it executes the one and keeps the other waiting.
-fn in_flight(endpoint: &Endpoint, hash: &str) -> [Peer; 2] {
-    let peers = [(); 2].map(|()| {
+fn in_flight(endpoint: &Endpoint, gate: &Gate, hash: &str) -> [Peer; 2] {
+    let send = || {
         let mut peer = endpoint.peer();
         peer.send(&request("POST", &format!("/models/{hash}/invoke"), &[], BODY.as_bytes()));
         peer
-    });
+    };
+    let first = send();
+    gate.wait_until_held(&endpoint.server, hash);
+    let peers = [first, send()];
     let mut metrics = Peer::connect(endpoint.server.metrics);
     let family = format!("nv_inference_pending_request_count{{model=\"{hash}\"");
     let started = Instant::now();
@@ -367,18 +370,20 @@ fn a_model_that_goes_finishes_what_it_has() {
         let (Some(slow), Some(quick)) = (Place::new(), Place::new()) else { return };
         let repository = Repository::new();
         let Some(endpoint) = hosting(variant, &repository) else { return };
-        slow.model("inside", &copycat(&parameter("execute_delay_ms", "2000")));
+        let gate = Gate::new();
+        slow.model("inside", &copycat(&gate.of_executions()));
         quick.model("inside", &copycat(""));
         let mut peer = endpoint.peer();
         must_load(&mut peer, &slow);
         must_load(&mut peer, &quick);
-        let busy = in_flight(&endpoint, &slow.hash);
+        let busy = in_flight(&endpoint, &gate, &slow.hash);
         let mut going = endpoint.peer();
         going.send(&request("DELETE", &format!("/models/{}", slow.hash), &[], b""));
         // Neither waits for the other, and nobody waits for either.
         must_unload(&mut peer, &quick);
         must_load(&mut peer, &quick);
         assert_eq!(invoke(&mut peer, &quick.hash, BODY).status, 200);
+        gate.open();
         for mut busy in busy {
             let answer = busy.answer();
             assert_eq!(answer.status, 200, "{}", answer.text());
@@ -395,13 +400,16 @@ fn the_end_of_the_server_does_not_wait_for_a_model_to_go() {
     let Some(slow) = Place::new() else { return };
     let repository = Repository::new();
     let Some(endpoint) = hosting(usual(), &repository) else { return };
-    slow.model("inside", &copycat(&parameter("execute_delay_ms", "2500")));
+    let gate = Gate::new();
+    slow.model("inside", &copycat(&gate.of_executions()));
     let mut peer = endpoint.peer();
     must_load(&mut peer, &slow);
-    let busy = in_flight(&endpoint, &slow.hash);
+    let busy = in_flight(&endpoint, &gate, &slow.hash);
     peer.send(&request("DELETE", &format!("/models/{}", slow.hash), &[], b""));
     endpoint.server.wait_for_log("Unloading SageMaker TargetModel");
     endpoint.server.terminate();
+    endpoint.server.wait_for_log("Signal (15) received.");
+    gate.open();
     for mut busy in busy {
         assert_eq!(busy.answer().status, 200, "what was accepted is answered");
     }

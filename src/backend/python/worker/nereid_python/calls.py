@@ -1,12 +1,13 @@
 """Requests to other models: one slot each, on which its caller waits; hundreds may be under way, from any thread.
 
-A call is one message, and its responses are written to its slot. The slot is reused only after its final response was
-read. So a dropped call keeps its slot, in a list, until that response has arrived: the server drops all unread
-responses of it (kinds.py, CALL_DROPPED).
+A call is one message, and its responses are written to its slot. Threads wait at the bell of that slot, an event loop
+at one bell for all of its calls. The slot is reused only after its final response was read. So a dropped call keeps its
+slot, in a list, until that response has arrived: the server drops all unread responses of it (kinds.py, CALL_DROPPED).
 """
 
 import itertools
 import threading
+import weakref
 from collections import deque
 
 from . import kinds
@@ -21,6 +22,8 @@ _allowed = False
 
 _next_number = itertools.count(1).__next__
 _left = deque()
+# The bells of event loops, by the loops' ids: a bell keeps its loop, and is kept by the loop that watches it.
+_bells = weakref.WeakValueDictionary()
 
 
 def allow(allowed):
@@ -40,18 +43,21 @@ def execute(request, decoupled):
 def execute_async(request, decoupled):
     """A future of the same, of the running event loop. The request is sent when this returns."""
     loop = _running_loop()
-    call = Call(request, decoupled)
+    bell = _bells.get(id(loop))
+    if bell is None:
+        _bells[id(loop)] = bell = _LoopBell(loop)
+    call = Call(request, decoupled, bell)
     future = loop.create_future()
-    future.add_done_callback(_Awaited(loop, call, future, decoupled).left)
+    future.add_done_callback(_Awaited(bell, call, future, decoupled).left)
     return future
 
 
 class Call:
     """A call under way. If it is dropped before its end, the server drops its responses."""
 
-    __slots__ = ("_number", "_slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
+    __slots__ = ("_number", "slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
 
-    def __init__(self, request, decoupled):
+    def __init__(self, request, decoupled, bell=None):
         # From here on the finalizer has to release the slot.
         self.is_over = True
         if not _allowed:
@@ -59,10 +65,9 @@ class Call:
         message = _message_of(request, decoupled)
         if _left:
             _look_after()
-        try:
-            self._slot = slot = link.open_slot()
-        except Refused as refused:
-            raise TritonModelException("An error occurred while performing BLS request. " + refused.text) from None
+        self.slot = slot = _open_slot()
+        if bell is not None:
+            slot.ring_at(bell.slot)
         self._number = number = _next_number()
         self._taken = 0
         # Ranges of the server among the inputs are kept until the call has ended: the server may read the message late.
@@ -76,32 +81,24 @@ class Call:
         self._mark = link.mark()
         self.is_over = False
 
-    @property
-    def fd(self):
-        """A descriptor that is readable when there may be an answer."""
-        return self._slot.fd
+    def leave_loop(self):
+        """No event loop waits for further answers: they ring at the slot of the call."""
+        # After its end the slot may be another call's.
+        if not self.is_over:
+            self.slot.ring_at(None)
 
     def wait(self):
         """Blocks until the next answer: (response of a message or None, is it the last)."""
         answer = self.poll()
         if answer is None:
             self._report_taken()
-            answer = self._took(_read(self._slot.wait))
+            answer = self._took(_read(self.slot.wait))
         return answer
 
     def poll(self):
         """The next answer, or None."""
-        answer = _read(self._slot.poll)
+        answer = _read(self.slot.poll)
         return None if answer is NOTHING else self._took(answer)
-
-    def poll_readable(self):
-        """The next answer once `fd` is readable, or None; then it also reports the taken answers, because its caller
-        waits for more."""
-        self._slot.take_bell()
-        answer = self.poll()
-        if answer is None:
-            self._report_taken()
-        return answer
 
     def cancel(self):
         if not self.is_over:
@@ -114,7 +111,7 @@ class Call:
         if answer[1]:
             self.is_over = True
             self._inputs = None
-            self._slot.close()
+            self.slot.close()
             return answer
         self._taken += 1
         if self._taken * 2 >= kinds.WINDOW:
@@ -130,9 +127,16 @@ class Call:
     def __del__(self):
         if not self.is_over:
             self.is_over = True
-            _left.append((self._slot, self._inputs))
+            _left.append((self.slot, self._inputs))
             link.follow(self._mark)
             link.notify(kinds.CALL_DROPPED, self._number)
+
+
+def _open_slot():
+    try:
+        return link.open_slot()
+    except Refused as refused:
+        raise TritonModelException("An error occurred while performing BLS request. " + refused.text) from None
 
 
 # The index of the inputs in the message below.
@@ -228,27 +232,72 @@ def _iterator_of(call):
     return iterator
 
 
+class _LoopBell:
+    """Wakes an event loop for the answers of all calls on which it waits: the bell of a slot that gets no answers. The
+    server is asked to ring it whenever its callback does not run, and of the answers until its next run one rings. Only
+    the loop and the calls keep it: it ends with the loop, or when the loop is closed."""
+
+    __slots__ = ("_loop", "slot", "awaited", "__weakref__")
+
+    def __init__(self, loop):
+        self._loop = loop
+        # The slots of the calls.
+        self.awaited = {}
+        self.slot = None
+        self.slot = slot = _open_slot()
+        slot.want_bell()
+        loop.add_reader(slot.fd, self._on_readable)
+
+    def _on_readable(self):
+        try:
+            self.slot.take_bell()
+            self._take_answers()
+        except BaseException:
+            # A signal handler of the model, for one. What was answered meanwhile may not have rung, and will not.
+            self.slot.want_bell()
+            self._loop.call_soon(self._on_readable)
+            raise
+
+    def _take_answers(self):
+        slot = self.slot
+        answered = self._answered()
+        while True:
+            for one in answered:
+                one.take()
+            slot.want_bell()
+            # What was answered before that has not rung.
+            answered = self._answered()
+            if not answered:
+                return
+            slot.refuse_bell()
+
+    def _answered(self):
+        # All of them are looked at for each ring: a call of Python code for each would take most of the time.
+        return [one for one, slot in self.awaited.items() if slot.words[0] != slot.tail]
+
+    def __del__(self):
+        if self.slot is not None:
+            self.slot.close()
+
+
 class _Awaited:
     """A call on whose answer an event loop waits."""
 
-    __slots__ = ("_loop", "_call", "_future", "_decoupled", "_is_watched", "__weakref__")
+    __slots__ = ("_bell", "call", "_future", "_decoupled", "__weakref__")
 
-    def __init__(self, loop, call, future, decoupled):
-        self._loop = loop
-        self._call = call
+    def __init__(self, bell, call, future, decoupled):
+        self._bell = bell
+        self.call = call
         self._future = future
         self._decoupled = decoupled
-        self._is_watched = True
-        loop.add_reader(call.fd, self.on_readable)
+        bell.awaited[self] = call.slot
 
-    def on_readable(self):
-        """Called when the slot's bell was rung."""
+    def take(self):
+        """Called when there is an answer."""
         try:
-            answer = self._call.poll_readable()
-            if answer is None:
-                return
+            answer = self.call.poll()
             if self._decoupled:
-                result = _iterator_of(self._call)
+                result = _iterator_of(self.call)
                 result._add(answer)
             else:
                 result = _response_of(answer[0])
@@ -265,12 +314,11 @@ class _Awaited:
         """The future is done, maybe because it was cancelled."""
         self._unwatch()
         # The call's finalizer reports its end, if this was the last reference.
-        self._call = self._future = None
+        self.call = self._future = None
 
     def _unwatch(self):
-        if self._is_watched:
-            self._is_watched = False
-            self._loop.remove_reader(self._call.fd)
+        if self._bell.awaited.pop(self, None) is not None:
+            self.call.leave_loop()
 
 
 def _running_loop():

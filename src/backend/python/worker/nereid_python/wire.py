@@ -1,10 +1,11 @@
 """The transport between a worker and its server: streams of frames, slots, and shared memory.
 
 Every message is one marshalled value, read and written by one call of C code. A frame's position is published after its
-bytes, and a doorbell (an eventfd) is rung after that, whose system call orders memory for the side that it wakes. Either
-side also reads positions without a doorbell. That needs memory fences, which Python does not have: on CPUs that reorder
-accesses the server passes a library with one (`fence.rs`). The server's half has the same layouts (`message.rs`). The
-rest of the shared memory is in `memory`.
+bytes. A reader that is about to sleep at its doorbell (an eventfd) asks for a ring in its bell word, and looks once
+more; a writer looks at that word after the position, and rings only if it is asked to. Between its write and its look
+each needs a full memory fence, on every CPU. Either side also reads positions without a doorbell, which needs fences on
+CPUs that reorder accesses. Python has none: the server passes a library with one (`fence.rs`). The server's half has
+the same layouts (`message.rs`). The rest of the shared memory is in `memory`.
 """
 
 import array
@@ -21,7 +22,7 @@ import traceback
 from . import kinds
 from .memory import INLINE_MAX, PLACE_BITS, Memory, Refused, class_bytes  # noqa: F401
 
-VERSION = 4
+VERSION = 5
 FAR = 1 << 31
 SKIP = 0xFFFFFFFF
 
@@ -50,6 +51,12 @@ ASIDE_WORDS = 256
 # The number of handled messages of each stream.
 OUTPUT_HANDLED = 384
 ASIDE_HANDLED = 448
+# The bell words of the streams' readers.
+INPUT_BELL = 512
+OUTPUT_BELL = 576
+ASIDE_BELL = 640
+# In a bell word: the reader sleeps, and is to be woken for a frame.
+FRAMES = 1
 WORD_STRIDE = 64
 CANCEL_BYTES = 4096
 OPEN_MAX = 65536
@@ -62,6 +69,10 @@ SLOTS_PER_BANK = 64
 SLOT_BYTES = 4096
 SLOT_STREAM_BYTES = 2048
 SLOT_MASK = SLOT_STREAM_BYTES - 1
+# In a slot: the bell word of its reader; and the slot whose bell is rung for its answers, counted from 1, or 0: its
+# own.
+SLOT_BELL = 128
+SLOT_RINGS = 136
 ANSWER = 1
 REFUSED = 2
 
@@ -76,6 +87,7 @@ _read = os.read
 _write = os.write
 _clock = time.perf_counter_ns
 _get_ident = threading.get_ident
+_new_lock = threading.Lock
 
 
 class _Nothing:
@@ -88,6 +100,27 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
+
+
+def _locked():
+    """The full memory fence of x86 for an interpreter without ctypes. Whoever takes a lock there executes one locked
+    instruction at least, which no access passes in either direction; a new lock is always free. On other CPUs taking a
+    lock orders later accesses only, which does not suffice."""
+    _new_lock().acquire()
+
+
+def _fences_of(descriptor, is_weak):
+    """The full memory fence, and the one for positions, which only CPUs with weak order need. On aarch64 both are `dmb
+    ish`."""
+    if is_weak:
+        fence = _fence_of(descriptor)
+        return fence, fence
+    try:
+        return _fence_of(descriptor), None
+    except (RuntimeError, OSError):
+        # There is no ctypes, or the system does not let it map the library.
+        os.close(descriptor)
+        return _locked, None
 
 
 def _fence_of(descriptor):
@@ -114,6 +147,15 @@ def fail():
         os._exit(1)
 
 
+def _is_readable(descriptor):
+    # Not by `select.select`, which takes no descriptor from 1024 on. Only event loops come here, and they import it too.
+    from select import POLLIN, poll
+
+    poller = poll()
+    poller.register(descriptor, POLLIN)
+    return bool(poller.poll(0))
+
+
 def _lost():
     return Refused(4, "a child of a model's process has no connection to the server")
 
@@ -132,12 +174,14 @@ class _Output:
         "pushed",
         "base",
         "bell",
+        "bell_word",
         "busy",
         "waiting",
         "fence",
+        "full_fence",
     )
 
-    def __init__(self, memory, words, at, handled, base, bell, fence):
+    def __init__(self, memory, words, at, handled, bell_at, base, bell, full_fence, fence):
         self.memory = memory
         self.words = words
         self.head = 0
@@ -147,9 +191,22 @@ class _Output:
         self.pushed = 0
         self.base = base
         self.bell = bell
+        self.bell_word = bell_at // 8
         self.busy = False
         self.waiting = []
         self.fence = fence
+        self.full_fence = full_fence
+
+    def ring(self):
+        """Wakes the server's reader, if it sleeps, for the frames that are published."""
+        # Between the position and the bell word: a reader that has not seen the position is seen to sleep.
+        self.full_fence()
+        words = self.words
+        if words[self.bell_word]:
+            # A write, where the server would exchange: this is the only writer beside the reader, and it rings in any
+            # case, after which the reader asks again.
+            words[self.bell_word] = 0
+            _write(self.bell, _ONE)
 
     def push(self, kind, payload, rings=True):
         waiting = self.waiting
@@ -187,7 +244,7 @@ class _Output:
                 self.head = words[self.head_word] = head + skipped + need
                 self.pushed += 1
                 if rings:
-                    _write(self.bell, _ONE)
+                    self.ring()
                 if not waiting:
                     return
                 kind, payload = waiting.pop(0)
@@ -204,22 +261,23 @@ class _Output:
 class Slot:
     """The slot on which a thread waits for the answer to one query. It comes from the link's pool and returns to it."""
 
-    __slots__ = ("number", "fd", "_link", "_memory", "_words", "_tail", "_base")
+    __slots__ = ("number", "fd", "words", "tail", "_link", "_memory", "_base")
 
     def __init__(self, link, number, fd, memory, words, base):
         self.number = number
         self.fd = fd
         self._link = link
         self._memory = memory
-        self._words = words
-        self._tail = 0
+        # The first word is the position of the last answer, and `tail` that of the last one that was read.
+        self.words = words
+        self.tail = 0
         self._base = base
 
     def poll(self):
         """The next answer, or NOTHING. A refusal is raised."""
-        words = self._words
+        words = self.words
         while True:
-            tail = self._tail
+            tail = self.tail
             if words[0] == tail:
                 return NOTHING
             fence = self._link.fence
@@ -231,13 +289,13 @@ class Slot:
             if length == SKIP:
                 if fence is not None:
                     fence()
-                self._tail = tail = tail + SLOT_STREAM_BYTES - at
+                self.tail = tail = tail + SLOT_STREAM_BYTES - at
                 words[WORD_STRIDE // 8] = tail
                 continue
             value = _loads(self._memory[start + 8 : start + 8 + length])
             if fence is not None:
                 fence()
-            self._tail = tail = tail + ((length + 15) & ~7)
+            self.tail = tail = tail + ((length + 15) & ~7)
             words[WORD_STRIDE // 8] = tail
             if kind & FAR:
                 kind &= ~FAR
@@ -246,9 +304,29 @@ class Slot:
                 raise Refused(*value)
             return value
 
+    def has_answer(self):
+        return self.words[0] != self.tail
+
+    def want_bell(self):
+        """From now on `fd` gets readable for an answer, of this slot or of those that ring for it. To be followed by a
+        look for answers that came before."""
+        self.words[SLOT_BELL // 8] = FRAMES
+        self._link.full_fence()
+
+    def refuse_bell(self):
+        """Ends `want_bell`. A ring that is under way may still come."""
+        self.words[SLOT_BELL // 8] = 0
+
     def take_bell(self):
-        """To be called when `fd` is readable, before `poll`."""
-        _read(self.fd, 8)
+        """To be called when `fd` was readable, before a look for answers. It does not block: an event loop may call it
+        more than once for one ring."""
+        # Whoever took down the word rings. `fd` itself has to block, for `wait`: its open file is the slot's for ever.
+        if not self.words[SLOT_BELL // 8] or _is_readable(self.fd):
+            _read(self.fd, 8)
+
+    def ring_at(self, other):
+        """Has the server ring the bell of another slot for the answers of this one; None: its own bell."""
+        self.words[SLOT_RINGS // 8] = 0 if other is None else other.number + 1
 
     def wait(self):
         """Blocks until there is an answer."""
@@ -256,9 +334,16 @@ class Slot:
             value = self.poll()
             if value is not NOTHING:
                 return value
-            _read(self.fd, 8)
+            self.want_bell()
+            if not self.has_answer():
+                _read(self.fd, 8)
+            self.refuse_bell()
 
     def close(self):
+        # A forked child writes nothing there: the slot is its parent's.
+        if not self._link.is_lost:
+            self.refuse_bell()
+            self.ring_at(None)
         self._link.slots.append(self)
 
 
@@ -271,6 +356,7 @@ class Link(Memory):
         self.is_lost = False
         self.is_ring_owed = False
         self.fence = None
+        self.full_fence = _locked
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -280,9 +366,10 @@ class Link(Memory):
         hello, descriptors = self._receive_message()
         if hello[0] != "hello" or hello[1] != VERSION:
             raise RuntimeError("the server speaks another version of this protocol: %r" % (hello,))
-        control, self.input_bell, output_bell, aside_bell = descriptors[:4]
-        # Called between an access to a position and an access to the bytes that it announces.
-        self.fence = fence = _fence_of(descriptors[4]) if len(descriptors) > 4 else None
+        control, self.input_bell, output_bell, aside_bell, library = descriptors
+        # `full_fence` is called between a write and the look that decides whether to sleep or to ring, `fence` between
+        # an access to a position and an access to the bytes that it announces.
+        self.full_fence, self.fence = fences = _fences_of(library, hello[3])
         memory = mmap.mmap(control, 0)
         os.close(control)
         self.control = memory
@@ -290,8 +377,10 @@ class Link(Memory):
         self.words = words = view.cast("Q")
         self.cancelled = view[CANCEL_BYTES : CANCEL_BYTES + OPEN_MAX]
         self.tail = 0
-        self.output = _Output(view, words, OUTPUT_WORDS, OUTPUT_HANDLED, STREAMS + STREAM_BYTES, output_bell, fence)
-        self.aside = _Output(view, words, ASIDE_WORDS, ASIDE_HANDLED, STREAMS + 2 * STREAM_BYTES, aside_bell, fence)
+        at = STREAMS + STREAM_BYTES
+        self.output = _Output(view, words, OUTPUT_WORDS, OUTPUT_HANDLED, OUTPUT_BELL, at, output_bell, *fences)
+        at += STREAM_BYTES
+        self.aside = _Output(view, words, ASIDE_WORDS, ASIDE_HANDLED, ASIDE_BELL, at, aside_bell, *fences)
         self.main = _get_ident()
         self.lock = threading.RLock()
         self.socket_lock = threading.RLock()
@@ -305,7 +394,8 @@ class Link(Memory):
     def _lose(self):
         """Disconnects a forked child of the worker: it cannot reach the server, and does not write to shared memory."""
         self.is_lost = True
-        self.words = memoryview(bytearray(OUTPUT_WORDS)).cast("Q")
+        self.is_ring_owed = False
+        self.words = memoryview(bytearray(CANCEL_BYTES)).cast("Q")
         self.tail = 0
         self.lock = threading.RLock()
         self.socket_lock = threading.RLock()
@@ -362,7 +452,7 @@ class Link(Memory):
             first = message[1] * SLOTS_PER_BANK
             for number in range(SLOTS_PER_BANK):
                 base = number * SLOT_BYTES
-                words = view[base : base + 128].cast("Q")
+                words = view[base : base + SLOT_BYTES - SLOT_STREAM_BYTES].cast("Q")
                 self.slots.append(Slot(self, first + number, descriptors[1 + number], view, words, base))
         elif what == "freed":
             self.take_back(message[1])
@@ -416,11 +506,11 @@ class Link(Memory):
         sleeps."""
         if self.is_ring_owed:
             self.is_ring_owed = False
-            _write(self.output.bell, _ONE)
+            self.output.ring()
         words = self.words
         if not self.spin_ns:
             while words[INPUT_WORDS // 8] == tail:
-                _read(self.input_bell, 8)
+                self._sleep(tail)
             return
         began = _clock()
         # Spinning keeps other threads from running.
@@ -429,12 +519,21 @@ class Link(Memory):
         has_slept = False
         while words[INPUT_WORDS // 8] == tail:
             if has_slept or _clock() >= until:
-                _read(self.input_bell, 8)
+                self._sleep(tail)
                 has_slept = True
         # A sleeping thread would not have been woken by then.
         waited = _clock() - began - (self.spin_ns // 2 if has_slept else 0)
         waited = max(0, min(waited, 4 * self.spin_ns))
         self.expected_ns += (waited - self.expected_ns) // 4
+
+    def _sleep(self, tail):
+        """Waits at the doorbell, unless the server's position changes before the server can see that."""
+        words = self.words
+        words[INPUT_BELL // 8] = FRAMES
+        self.full_fence()
+        if words[INPUT_WORDS // 8] == tail:
+            _read(self.input_bell, 8)
+        words[INPUT_BELL // 8] = 0
 
     def fetch(self, place):
         """A message in shared memory, at (segment, offset, length, key)."""
@@ -463,8 +562,8 @@ class Link(Memory):
         return kind, payload
 
     def conclude(self, kind, value):
-        """Sends the result of a batch. If the next one is here already, the server is not woken: it polls for the
-        result after a moment, or one ring announces both."""
+        """Sends the result of a batch. If the next one is here already, a server that sleeps is not woken: it polls for
+        the result after a moment, or one ring announces both."""
         if self.is_lost:
             raise _lost()
         self.is_ring_owed = is_owed = self.words[INPUT_WORDS // 8] != self.tail

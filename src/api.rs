@@ -608,10 +608,14 @@ impl Actor for Api {
     }
 
     fn work(&mut self, replies: &mut Replies) {
+        self.context.packing_budget = PackingBudget::of_turn();
+        self.context.calls.begin_turn();
+        self.work_on(replies);
+    }
+
+    fn work_on(&mut self, replies: &mut Replies) {
         let mark = replies.mark();
         let Api { context, streams, responses, .. } = self;
-        context.packing_budget = PackingBudget::of_turn();
-        context.calls.begin_turn();
         responses.deliver_local(context, streams, replies);
         self.go_on(replies);
         self.responses.classify_on(&mut self.context, &mut self.streams, replies);

@@ -130,6 +130,12 @@ pub(super) fn account(header: &NonNull<Header>) -> Option<&Arc<Account>> {
     unsafe { header.as_ref() }.pool.as_ref()
 }
 
+/// Bytes of the block, for as long as the borrowed reference to it lives.
+pub(super) fn capacity(header: &NonNull<Header>) -> usize {
+    // SAFETY: as in `account`.
+    unsafe { header.as_ref() }.capacity
+}
+
 pub(super) fn data(header: NonNull<Header>) -> *mut u8 {
     header.as_ptr().wrapping_add(1).cast()
 }

@@ -211,6 +211,16 @@ impl Slice {
         }
     }
 
+    /// Bytes of memory that live as long as the slice: those of its whole block. `usize::MAX`: they belong to another
+    /// owner, and nothing is known of them.
+    pub fn kept_bytes(&self) -> usize {
+        match &self.owner {
+            Owner::Static => 0,
+            Owner::Block(header) => block::capacity(header),
+            Owner::Foreign(_) | Owner::Region(..) | Owner::Segment(..) => usize::MAX,
+        }
+    }
+
     /// True if the first byte is aligned to `alignment` (a power of two).
     pub fn is_aligned_to(&self, alignment: usize) -> bool {
         (self.at as usize) & (alignment - 1) == 0
@@ -325,6 +335,10 @@ mod tests {
         assert_eq!((&*front, &*back), (&b"abc"[..], &b"Defgh"[..]));
         assert_eq!(&*back.window(1..3), b"ef");
         assert!(back.same_memory(&back.clone()));
+        assert_eq!(
+            [front.kept_bytes(), back.window(1..3).kept_bytes(), Slice::from_static(b"x").kept_bytes()],
+            [8, 8, 0]
+        );
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum Mutant {
     FailureOfOne,
     /// A request that succeeded is not counted.
     SuccessUncounted,
+    /// A shard sleeps although a connection waits for the end of its send.
+    QuietSendForgotten,
 }
 
 /// Defines the switch of a crate's mistakes beside its `Mutant`: `is`, whether a mistake is to be made here and now,

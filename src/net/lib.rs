@@ -12,6 +12,7 @@ mod ipc;
 mod keepalive;
 mod open_calls;
 mod panics;
+mod sends;
 mod sent_callbacks;
 mod shutdown;
 mod timeouts;
@@ -414,6 +415,11 @@ impl<S: Service> Net<S> {
 
     /// Reads, sends or closes, as the state of the connection requires.
     fn settle(&mut self, key: Key, core: &mut Core<u64>) {
+        self.go_on(key, core);
+        self.await_sent(key, core);
+    }
+
+    fn go_on(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
         if connection.phase == ClosePhase::Closing {
@@ -449,26 +455,7 @@ impl<S: Service> Net<S> {
             connection.abandon(&mut self.shared);
         }
         if !connection.send.is_in_engine() {
-            let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
-            connection.report_unsent(&mut self.shared);
-            if pieces.is_empty() {
-                self.lists.keep(pieces);
-            } else {
-                let is_foreign = pieces.iter().any(Slice::is_foreign) || connection.holds_foreign();
-                let bytes = pieces.iter().map(|piece| piece.len()).sum();
-                let is_awaited = is_foreign || self.phase != ShutdownPhase::Serving || connection.awaits_sent();
-                let started = match is_awaited {
-                    true => core.engine.send(key, pieces),
-                    false => core.engine.send_quietly(key, pieces),
-                };
-                match started {
-                    Ok(()) => connection.send = SendState::InEngine { bytes },
-                    Err(_) => connection.phase.fail(),
-                }
-                if is_foreign && connection.timer.is_none() {
-                    self.watch(key, core);
-                }
-            }
+            self.start_send(key, core);
         } else if is_ring {
             connection.report_unsent(&mut self.shared);
         }
@@ -670,7 +657,9 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
     }
 
     fn has_work(&self) -> bool {
-        self.shared.service.has_work() || self.polled.have_moved || !self.due.listed.is_empty() || !self.round.is_over()
+        let has_replies = !self.shared.replies.is_empty();
+        let is_due = !self.due.listed.is_empty() || !self.round.is_over() || self.polled.have_moved;
+        has_replies || is_due || self.shared.service.has_work()
     }
 
     fn stopped(&self) -> bool {

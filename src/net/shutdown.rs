@@ -76,7 +76,7 @@ impl ShutdownPhase {
 impl<S: Service> Net<S> {
     /// Requests the clients of all ports but that of the metrics to go elsewhere.
     pub(super) fn leave(&mut self) {
-        self.phase = self.phase.leave();
+        self.enter_phase(self.phase.leave());
         self.for_each(|port| port != Port::Metrics, |connection, _| connection.leave());
     }
 
@@ -95,13 +95,13 @@ impl<S: Service> Net<S> {
 
     /// Takes no new connections, and ends those that are idle.
     pub(super) fn drain(&mut self, core: &mut Core<u64>) {
-        self.phase = self.phase.drain();
+        self.enter_phase(self.phase.drain());
         self.end_listeners(core);
     }
 
     /// Closes everything.
     pub(super) fn stop(&mut self, core: &mut Core<u64>) {
-        self.phase = ShutdownPhase::Stopped;
+        self.enter_phase(ShutdownPhase::Stopped);
         self.end_listeners(core);
         for key in self.connections.keys() {
             self.close(key, core);

@@ -1,21 +1,56 @@
 //! Net over socket pairs, a scripted service, a clock that is moved by hand and an engine that is late and disorderly.
 
+/// Runs scenarios once more with shards that park.
+macro_rules! with_parking_shards {
+    ($($scenario:ident)*) => {
+        mod parking {
+            $(#[test]
+            fn $scenario() {
+                crate::tests::peers::parking(super::$scenario);
+            })*
+        }
+    };
+}
+
 mod keepalive;
 mod late;
 mod panics;
 mod peers;
 mod rings;
 mod script;
+mod sends;
 mod streamed;
 mod tls;
 
 use std::io::{Read as _, Write as _};
 
 use super::*;
-use late::Sends;
 use nereid_protocol::grpc::Code;
 use nereid_protocol::service::{GrpcReply, GrpcStatus, HttpReply, Reply};
-use peers::{GrpcPeer, Socket, World, ok_text};
+use peers::{GrpcPeer, World, ok_text};
+
+with_parking_shards! {
+    pipelined_answers_leave_in_the_order_of_the_requests
+    multiplexed_calls_are_answered_in_any_order
+    a_peer_that_leaves_cancels_its_calls
+    deadlines_cancel_and_stop_with_their_calls
+    a_request_that_stops_half_way_is_given_up
+    who_trickles_a_request_is_given_up_and_who_is_merely_slow_is_served
+    who_takes_an_answer_in_drops_is_given_up
+    a_stream_whose_window_stays_shut_is_given_up_and_its_neighbours_stay
+    an_upload_that_was_held_back_goes_on_when_answers_have_left
+    near_the_end_of_descriptors_connections_are_brief
+    beyond_the_places_each_of_many_has_its_request
+    a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever
+    a_window_opens_however_much_waits_for_it
+    the_end_of_a_call_fits_the_peers_limit
+    the_last_answer_survives_what_the_peer_still_sends
+    a_connection_lingers_for_ten_seconds_for_a_peer_that_does_not_end
+    a_drain_ends_idle_connections_and_those_that_do_not_answer
+    what_is_unanswered_when_the_time_is_over_is_refused
+    a_connection_without_a_call_is_not_busy
+    a_peer_that_pipelines_without_end_is_not_read_without_end
+}
 
 /// A second and what the wheel may round up.
 const SECOND_NS: u64 = 1_001_000_000;
@@ -43,31 +78,6 @@ fn pipelined_answers_leave_in_the_order_of_the_requests() {
         let got = world.read(&mut peer);
         let bodies: Vec<&str> = got.split("\r\n\r\n").skip(1).map(|rest| &rest[..2]).collect();
         assert_eq!(bodies, ["00", "01", "02", "03", "04", "05", "06", "07"], "seed {seed}");
-        drop(peer);
-        world.end();
-    }
-}
-
-/// A shard does not wake for the end of a quiet send, so nothing may depend on it.
-#[test]
-fn only_a_send_that_nothing_waits_for_is_quiet() {
-    for (head, drains, expected) in [
-        ("", false, Sends { plain: 0, quiet: 1 }),
-        ("Connection: close\r\n", false, Sends { plain: 1, quiet: 0 }),
-        ("", true, Sends { plain: 1, quiet: 0 }),
-    ] {
-        let mut world = World::new(3);
-        let mut peer: Socket = world.connect(Port::Http);
-        let request = format!("POST /wait HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\n42");
-        peer.write_all(request.as_bytes()).unwrap();
-        world.turns(60);
-        if drains {
-            world.drain();
-        }
-        let call = world.script.borrow().http[0].0;
-        world.mail(call, HttpReply::Answer(ok_text("ok")));
-        assert!(world.read(&mut peer).ends_with("ok"));
-        assert_eq!(world.sends.get(), expected, "{head:?}, {drains}");
         drop(peer);
         world.end();
     }

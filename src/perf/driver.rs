@@ -451,7 +451,10 @@ impl Handler for Driver {
     fn flush(&mut self, core: &mut Core<()>) {
         let now_ns = self.poll_rings(core);
         self.pump(now_ns);
-        self.send_dirty(core);
+        // A connection that breaks makes room for requests on others, and there is one less each time.
+        while self.send_dirty(core) {
+            self.pump(now_ns);
+        }
         if let Some(due_ns) = self.next_deadline_ns() {
             self.pace.turn_ended(core.clock().now_ns(), due_ns, !self.free.is_empty());
         }

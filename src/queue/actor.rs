@@ -10,8 +10,12 @@ pub trait Actor {
     fn mail(&mut self, mail: Self::Mail, replies: &mut Self::Replies);
 
     /// Called once a turn, after the mail and before the owner takes the replies: goes on with work that was put off to
-    /// keep turns short, and wakes the threads that have to be woken.
+    /// keep turns short, and wakes the threads that have to be woken. The bounds of a turn begin anew here.
     fn work(&mut self, replies: &mut Self::Replies);
+
+    /// Called before the owner sleeps, in the same turn: the same for what has come since [`work`](Actor::work), within
+    /// what that has left of the turn's bounds.
+    fn work_on(&mut self, replies: &mut Self::Replies);
 
     /// True while there is work for which neither mail nor an event will come: then the turn does not park.
     fn has_work(&self) -> bool {
@@ -38,4 +42,6 @@ impl Actor for NoActor {
     fn mail(&mut self, _: NoActor, (): &mut ()) {}
 
     fn work(&mut self, (): &mut ()) {}
+
+    fn work_on(&mut self, (): &mut ()) {}
 }

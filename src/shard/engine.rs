@@ -17,6 +17,7 @@
 //! | `receive`, `receive_direct` | no receive in flight | one `Received` |
 //! | `send` | no send in flight | one `Sent` for the whole gather |
 //! | `send_quietly` | no send in flight | the same; but its success alone need not end a parked turn |
+//! | `await_sent` | always | nothing; a quiet send in flight is from then on like one of `send` |
 //! | `recall` | send in flight | that send's `Sent` as soon as the engine can |
 //! | `shutdown` | registered, not closing | nothing |
 //! | `close` | registered, not closing | one `Closed`, at zero operations in flight; then the key may be reused |
@@ -91,6 +92,10 @@ pub trait Engine {
         self.send(key, pieces)
     }
 
+    /// Something waits for the end of a quiet send after all: it is reported as soon as that of `send` would be. Without
+    /// effect where none is in flight.
+    fn await_sent(&mut self, _key: Key) {}
+
     /// Ends a send that the peer does not take: `Sent` brings back what is left, so that its memory can be dropped.
     fn recall(&mut self, key: Key) -> Result<(), Refused>;
 
@@ -101,7 +106,7 @@ pub trait Engine {
     fn close(&mut self, key: Key) -> Result<(), Refused>;
 
     /// Starts the requested operations, waits as long as `park` allows if there is no event to report, and appends the
-    /// events. True if it has waited. An error is the engine's own and final.
+    /// events. True if it was ready to wait, which may have taken no time. An error is the engine's own and final.
     fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool>;
 
     /// Ends a parked turn from any thread; reported as `Woken`.

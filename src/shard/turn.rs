@@ -42,7 +42,7 @@ pub trait Handler {
     fn timer(&mut self, timer: Self::Timer, core: &mut Core<Self::Timer>);
 
     /// Gives the actor's replies to their connections, and starts one send for each connection that has output. Called
-    /// after the mail and the actor's work and before the engine, twice in a turn that may park behind work.
+    /// once a turn, after the mail and the actor's work and before the engine.
     fn flush(&mut self, core: &mut Core<Self::Timer>);
 
     /// The time of the handler's next own deadline, beside its timers.
@@ -58,7 +58,8 @@ pub trait Handler {
         true
     }
 
-    /// True while there is work that no event announces: then the turn does not park.
+    /// True while there is work that no event announces, replies of the actor included that are still to be given to
+    /// connections: then the turn does not park.
     fn has_work(&self) -> bool {
         false
     }
@@ -107,18 +108,16 @@ pub struct Shard<H: Handler> {
     pub core: Core<H::Timer>,
     inbox: Inbox<MailOf<H>>,
     events: Vec<Event>,
-    /// Whether the last turn had work.
-    has_moved: bool,
     parked_ns: Option<u64>,
 }
 
 impl<H: Handler> Shard<H> {
     /// The engine must wait for the inbox's waker.
     pub fn new(handler: H, core: Core<H::Timer>, inbox: Inbox<MailOf<H>>) -> Shard<H> {
-        Shard { handler, core, inbox, events: Vec::new(), has_moved: false, parked_ns: None }
+        Shard { handler, core, inbox, events: Vec::new(), parked_ns: None }
     }
 
-    /// How long the last turn has waited; `None`: not at all.
+    /// How long the last turn was ready to wait; `None`: not at all. A wait for what was there already took no time.
     pub fn parked_ns(&self) -> Option<u64> {
         self.parked_ns
     }
@@ -126,7 +125,7 @@ impl<H: Handler> Shard<H> {
     /// One turn. If there is no work it waits, unless `may_park` is false. True if anything was done: then there may be
     /// more work at once.
     pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
-        let Shard { handler, core, inbox, events, has_moved, parked_ns } = self;
+        let Shard { handler, core, inbox, events, parked_ns } = self;
         core.read_clock();
         let drained = inbox.drain(MAILS_PER_TURN, |mail| match mail {
             Mail::Handler(mail) => handler.mail(mail, core),
@@ -138,17 +137,19 @@ impl<H: Handler> Shard<H> {
         });
         let mut moved = drained > 0;
         let may_park = may_park && !handler.stopped();
-        // What the first flush leads to is done too before a park, so that a turn with work can wait in the call that
-        // starts its sends.
-        let passes = if may_park && (moved || *has_moved) { 2 } else { 1 };
-        for _ in 0..passes {
-            if let Some((actor, replies)) = handler.actor() {
-                actor.work(replies);
-            }
-            handler.flush(core);
+        if let Some((actor, replies)) = handler.actor() {
+            actor.work(replies);
+        }
+        handler.flush(core);
+        let mut parks = may_park && !handler.stopped() && !handler.has_work();
+        // A turn with work can wait in the call that starts its sends. What the flush has led to comes before that, and
+        // what this leads to is for the next turn, so that no bound of a turn counts twice.
+        if parks && let Some((actor, replies)) = handler.actor() {
+            actor.work_on(replies);
+            parks = !handler.has_work();
         }
         let mut park_began_ns = 0;
-        let parked = match may_park && !handler.stopped() && !handler.has_work() {
+        let parked = match parks {
             true => {
                 let deadlines = [core.timers.next_deadline(), handler.next_deadline_ns()];
                 let park = deadlines.into_iter().flatten().min().map_or(Park::Forever, Park::Until);
@@ -178,10 +179,12 @@ impl<H: Handler> Shard<H> {
             moved = true;
             handler.on_time(core);
         }
-        *has_moved = moved || budget == 0 || handler.has_work();
-        Ok(*has_moved)
+        Ok(moved || budget == 0 || handler.has_work())
     }
 }
+
+/// A wait that took less found what it waited for: to put a thread to sleep and to wake it takes longer.
+const SLEEP_NS: u64 = 5_000;
 
 /// When an idle shard stops spinning and parks: at once, unless its last waits were short.
 #[derive(Debug)]
@@ -195,7 +198,21 @@ pub struct ParkPolicy {
 struct Wait {
     since_ns: u64,
     spins_for_ns: u64,
+    /// It spins, and none of that was taken from what it may.
+    is_spinning: bool,
     has_slept: bool,
+}
+
+impl Wait {
+    fn new(since_ns: u64, spins_for_ns: u64) -> Wait {
+        Wait { since_ns, spins_for_ns, is_spinning: spins_for_ns > 0, has_slept: false }
+    }
+
+    /// How long it has spun by then; 0 where that is known already.
+    fn end_spin(&mut self, now_ns: u64) -> u64 {
+        let is_spinning = std::mem::replace(&mut self.is_spinning, false);
+        if is_spinning { now_ns.saturating_sub(self.since_ns) } else { 0 }
+    }
 }
 
 impl ParkPolicy {
@@ -204,30 +221,27 @@ impl ParkPolicy {
     }
 
     /// Whether the next turn may park, once it has done what the last one brought. `moved`: the last turn had work;
-    /// `parked_ns`: it has waited for so long.
+    /// `parked_ns`: it was ready to wait, and that took so long.
     pub fn may_park(&mut self, moved: bool, parked_ns: Option<u64>, now_ns: u64) -> bool {
         if let Some(parked_ns) = parked_ns {
             let park_began_ns = now_ns.saturating_sub(parked_ns);
-            let wait = self.wait.get_or_insert(Wait { since_ns: park_began_ns, spins_for_ns: 0, has_slept: false });
-            if !std::mem::replace(&mut wait.has_slept, true) && wait.spins_for_ns > 0 {
-                self.spin.spend(park_began_ns.saturating_sub(wait.since_ns));
+            let wait = self.wait.get_or_insert_with(|| Wait::new(park_began_ns, 0));
+            self.spin.spend(wait.end_spin(park_began_ns));
+            if parked_ns >= SLEEP_NS {
+                wait.has_slept = true;
+                SHARDS.count_sleep();
             }
-            SHARDS.count_sleep();
         }
         if moved {
-            if let Some(wait) = self.wait.take() {
-                let waited_ns = now_ns.saturating_sub(wait.since_ns);
-                if !wait.has_slept && wait.spins_for_ns > 0 {
-                    self.spin.spend(waited_ns);
-                }
-                self.spin.record_wait(waited_ns, wait.has_slept);
+            if let Some(mut wait) = self.wait.take() {
+                self.spin.spend(wait.end_spin(now_ns));
+                self.spin.record_wait(now_ns.saturating_sub(wait.since_ns), wait.has_slept);
             }
             SHARDS.count_spin(self.spin.take_spun_ns());
             return self.spin.limit_ns(now_ns) == 0;
         }
         let spin = &mut self.spin;
-        let new = || Wait { since_ns: now_ns, spins_for_ns: spin.limit_ns(now_ns), has_slept: false };
-        let wait = self.wait.get_or_insert_with(new);
+        let wait = self.wait.get_or_insert_with(|| Wait::new(now_ns, spin.limit_ns(now_ns)));
         now_ns.saturating_sub(wait.since_ns) >= wait.spins_for_ns
     }
 }
@@ -386,8 +400,12 @@ mod tests {
         assert_eq!(shard.handler.flushes, 2);
     }
 
-    /// Replies with its mail, and once a turn with a mark that it has worked.
-    struct Repeats;
+    /// Replies with its mail, and once a turn with a mark that it has worked; what a flush has led to makes it reply with
+    /// another one.
+    #[derive(Default)]
+    struct Repeats {
+        was_led_to: bool,
+    }
 
     impl Actor for Repeats {
         type Mail = u8;
@@ -400,6 +418,10 @@ mod tests {
         fn work(&mut self, replies: &mut Vec<u8>) {
             replies.push(0);
         }
+
+        fn work_on(&mut self, replies: &mut Vec<u8>) {
+            replies.extend(std::mem::take(&mut self.was_led_to).then_some(99));
+        }
     }
 
     /// Takes the replies of its actor.
@@ -409,6 +431,9 @@ mod tests {
         replies: Vec<u8>,
         own_mail_after: Option<usize>,
         taken: Vec<u8>,
+        /// Its next flush leads to work of the actor.
+        leads: bool,
+        parks: usize,
     }
 
     impl Handler for Takes {
@@ -430,6 +455,18 @@ mod tests {
 
         fn flush(&mut self, _: &mut Core<()>) {
             self.taken.append(&mut self.replies);
+            if let Some(actor) = &mut self.actor {
+                actor.was_led_to = std::mem::take(&mut self.leads);
+            }
+        }
+
+        fn has_work(&self) -> bool {
+            !self.replies.is_empty()
+        }
+
+        fn prepare_park(&mut self) -> bool {
+            self.parks += 1;
+            false
         }
 
         fn stopped(&self) -> bool {
@@ -437,17 +474,35 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_an_actor_replies_leaves_in_the_turn_of_its_mail() {
+    fn takes() -> (Shard<Takes>, Mailbox<MailOf<Takes>>) {
         let (clock, (mailbox, inbox)) = (Manual::new(5), mailbox::<MailOf<Takes>>().unwrap());
         let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), inbox.waker()).unwrap();
         let core = Core::new(Box::new(Fake::new(epoll, 1)), Rc::new(clock), Pool::new(1 << 20), 100);
-        let mut shard = Shard::new(Takes { actor: Some(Repeats), ..Takes::default() }, core, inbox);
+        let handler = Takes { actor: Some(Repeats::default()), ..Takes::default() };
+        (Shard::new(handler, core, inbox), mailbox)
+    }
+
+    #[test]
+    fn what_an_actor_replies_leaves_in_the_turn_of_its_mail() {
+        let (mut shard, mailbox) = takes();
         Post::post(&mailbox, 1);
         mailbox.post(());
         Post::post(&mailbox, 2);
         assert!(shard.turn(false).unwrap(), "there was mail");
         assert_eq!((&shard.handler.taken[..], shard.handler.own_mail_after), (&[1, 2, 0][..], Some(1)));
+    }
+
+    /// A park leaves nothing behind, and no part of a turn comes twice in it, or its bounds would be doubled.
+    #[test]
+    fn what_a_flush_leads_to_comes_before_a_park_and_its_replies_in_the_next_turn() {
+        let (mut shard, mailbox) = takes();
+        shard.handler.leads = true;
+        mailbox.post(());
+        assert!(shard.turn(true).unwrap());
+        assert_eq!((&shard.handler.taken[..], &shard.handler.replies[..]), (&[0][..], &[99][..]));
+        assert_eq!(shard.handler.parks, 0, "a reply waits");
+        shard.turn(true).unwrap();
+        assert_eq!((&shard.handler.taken[..], shard.handler.parks), (&[0, 99, 0][..], 1));
     }
 
     /// A turn with mail starts its send and waits in the same call of the engine.
@@ -459,27 +514,47 @@ mod tests {
         assert!(shard.turn(true).unwrap(), "there was mail");
         let parked_ns = shard.parked_ns().expect("it waited for the timers to move");
         assert!(parked_ns > 0 && clock.now_ns() == 5 + parked_ns);
-        assert_eq!(shard.handler.flushes, 2, "before it parked it did what the first flush had led to");
+        assert_eq!(shard.handler.flushes, 1);
         shard.turn(false).unwrap();
         assert!(shard.parked_ns().is_none());
     }
 
     #[test]
     fn a_park_policy_spins_for_its_time_and_then_parks() {
-        let mut park_policy = ParkPolicy::new(Spin::new(100, 1));
-        assert!(park_policy.may_park(false, None, 900), "no short wait is recorded");
-        assert!(!park_policy.may_park(true, Some(10), 920), "that one was short");
-        assert!(!park_policy.may_park(false, None, 1000));
-        assert!(!park_policy.may_park(false, None, 1099));
-        assert!(park_policy.may_park(false, None, 1100));
-        assert!(park_policy.may_park(false, None, 1101), "still idle");
-        assert!(!park_policy.may_park(true, Some(1), 1102));
-        assert!(!park_policy.may_park(false, None, 1103), "that wait was short but for the wake-up");
-        assert!(!park_policy.may_park(true, None, 1110));
-        assert!(!park_policy.may_park(false, None, 1111));
-        assert!(park_policy.may_park(true, Some(7_800), 9_000), "a pause is what to expect now");
-        assert!(park_policy.may_park(false, None, 9_001));
+        let mut park_policy = ParkPolicy::new(Spin::new(100_000, 1));
+        assert!(park_policy.may_park(false, None, 900_000), "no short wait is recorded");
+        assert!(!park_policy.may_park(true, Some(10_000), 920_000), "that one was short");
+        assert!(!park_policy.may_park(false, None, 1_000_000));
+        assert!(!park_policy.may_park(false, None, 1_099_999));
+        assert!(park_policy.may_park(false, None, 1_100_000));
+        assert!(park_policy.may_park(false, None, 1_101_000), "still idle");
+        assert!(!park_policy.may_park(true, Some(SLEEP_NS), 1_106_000));
+        assert!(!park_policy.may_park(false, None, 1_107_000), "that wait was short but for the wake-up");
+        assert!(!park_policy.may_park(true, None, 1_110_000));
+        assert!(!park_policy.may_park(false, None, 1_111_000));
+        assert!(park_policy.may_park(true, Some(7_800_000), 9_000_000), "a pause is what to expect now");
+        assert!(park_policy.may_park(false, None, 9_001_000));
         assert!(ParkPolicy::new(Spin::default()).may_park(false, None, 7));
+    }
+
+    #[test]
+    fn a_wait_that_takes_no_time_is_no_sleep() {
+        let mut park_policy = ParkPolicy::new(Spin::default());
+        let has_slept = |park_policy: &ParkPolicy| park_policy.wait.as_ref().map(|wait| wait.has_slept);
+        park_policy.may_park(false, Some(SLEEP_NS - 1), 100_000);
+        assert_eq!(has_slept(&park_policy), Some(false));
+        park_policy.may_park(false, Some(SLEEP_NS), 200_000);
+        assert_eq!(has_slept(&park_policy), Some(true));
+        park_policy.may_park(true, Some(1), 300_000);
+        assert_eq!(has_slept(&park_policy), None);
+    }
+
+    /// Of a spin that ends in several parks only the time before the first one was spun.
+    #[test]
+    fn a_spin_is_counted_once() {
+        let mut wait = Wait::new(1_000, 50);
+        assert_eq!([wait.end_spin(1_060), wait.end_spin(2_000)], [60, 0]);
+        assert_eq!(Wait::new(1_000, 0).end_spin(2_000), 0);
     }
 
     #[test]

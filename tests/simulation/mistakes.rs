@@ -33,6 +33,7 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Server(Mutant::InFlightKept),
     Mistake::Server(Mutant::FailureOfOne),
     Mistake::Server(Mutant::SuccessUncounted),
+    Mistake::Server(Mutant::QuietSendForgotten),
     Mistake::Scheduler(scheduling::Mutant::LostWake),
     Mistake::Scheduler(scheduling::Mutant::MaxBatchIgnored),
     Mistake::Scheduler(scheduling::Mutant::DelayForgotten),

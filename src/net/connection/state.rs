@@ -82,8 +82,8 @@ pub(crate) enum SendState {
     Idle,
     /// A recalled send brought these pieces back, which go out before anything else.
     Returned(PartialSend),
-    /// The engine has so many bytes.
-    InEngine { bytes: usize },
+    /// The engine has so many bytes. `is_quiet`: their end alone does not wake the shard.
+    InEngine { bytes: usize, is_quiet: bool },
 }
 
 impl SendState {
@@ -92,11 +92,23 @@ impl SendState {
         matches!(self, SendState::InEngine { .. })
     }
 
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        matches!(self, SendState::InEngine { is_quiet: true, .. })
+    }
+
+    /// Something waits for its end from now on.
+    pub fn await_end(&mut self) {
+        if let SendState::InEngine { is_quiet, .. } = self {
+            *is_quiet = false;
+        }
+    }
+
     /// Bytes of a send that the engine has.
     #[inline]
     pub fn bytes(&self) -> usize {
         match self {
-            SendState::InEngine { bytes } => *bytes,
+            SendState::InEngine { bytes, .. } => *bytes,
             SendState::Idle | SendState::Returned(_) => 0,
         }
     }

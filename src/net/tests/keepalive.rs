@@ -5,6 +5,14 @@ use super::peers::{GrpcPeer, World};
 use nereid_protocol::grpc::Code;
 use nereid_protocol::service::{GrpcReply, GrpcStatus};
 
+with_parking_shards! {
+    a_peer_that_answers_pings_stays_and_one_that_does_not_goes
+    pings_without_data_are_bounded
+    a_peer_that_pings_too_often_is_told_and_closed
+    an_old_connection_finishes_its_calls_within_the_grace
+    who_says_nothing_is_too_old_as_well
+}
+
 const MS: u64 = 1_000_000;
 
 fn world(keepalive: Keepalive) -> World {

@@ -7,6 +7,13 @@ use super::*;
 use nereid_protocol::http1::ResponseHead;
 use nereid_protocol::service::{GrpcReply, GrpcStatus, HttpReply};
 
+with_parking_shards! {
+    a_panic_over_a_connection_ends_that_connection_alone
+    a_panic_over_a_call_of_grpc_closes_its_connection_and_no_other
+    a_panic_while_connections_are_settled_leaves_out_no_other
+    a_call_that_the_service_lost_is_answered_and_its_connection_goes_on
+}
+
 const WAIT: &[u8] = b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n42";
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use super::late::{Late, Sends};
+use super::late::{EngineState, Late};
 use super::script::{Script, Scripted};
 use super::*;
 use nereid_memory::{Gather, Peers};
@@ -21,9 +21,22 @@ pub struct World {
     pub clock: Manual,
     pub script: Rc<RefCell<Script>>,
     pub pool: Pool,
-    pub sends: Rc<Cell<Sends>>,
+    pub engine: Rc<EngineState>,
+    /// Whether its shard may park.
+    parks: bool,
     mailbox: Mailbox<MailOf<Net<Scripted>>>,
     loads: Load,
+}
+
+thread_local! {
+    static PARKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a scenario whose shards may park.
+pub fn parking(scenario: fn()) {
+    PARKS.set(true);
+    scenario();
+    PARKS.set(false);
 }
 
 /// A peer's socket whose end is seen at once. A process that another test starts holds a copy of every descriptor until
@@ -74,6 +87,11 @@ impl World {
         World::with_timers(seed, 1000)
     }
 
+    /// One whose shard may park.
+    pub fn parking(seed: u64) -> World {
+        World { parks: true, ..World::new(seed) }
+    }
+
     pub fn with_timers(seed: u64, timers: usize) -> World {
         World::of(seed, timers, Keepalive::default(), |_| None)
     }
@@ -110,10 +128,11 @@ impl World {
         });
         let shared_clock: Rc<dyn Clock> = Rc::new(clock.clone());
         let epoll = Epoll::new(engine::Limits::default(), Rc::clone(&shared_clock), inbox.waker()).unwrap();
-        let sends = Rc::default();
-        let engine = Box::new(Late::new(epoll, seed, Rc::clone(&sends)));
+        let state = Rc::default();
+        let engine = Box::new(Late::new(epoll, seed, clock.clone(), Rc::clone(&state)));
         let core = Core::new(engine, shared_clock, pool.clone(), timers);
-        World { shard: Shard::new(net, core, inbox), clock, script, pool, sends, mailbox, loads }
+        let shard = Shard::new(net, core, inbox);
+        World { shard, clock, script, pool, engine: state, parks: PARKS.get(), mailbox, loads }
     }
 
     pub fn connect(&mut self, port: Port) -> Socket {
@@ -128,29 +147,46 @@ impl World {
     pub fn enter_through(&mut self, (ours, theirs): (UnixStream, UnixStream), listener: Listener) -> Socket {
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
+        self.end_park();
         self.mailbox.post(Mail::Accepted { fd: theirs.into(), listener, load_guard: self.loads.enter() });
         self.turns(1);
         Socket(ours)
     }
 
+    /// What comes from another thread ends a park before it is read.
+    fn end_park(&mut self) {
+        if self.engine.is_parked.get() {
+            self.engine.is_woken.set(true);
+            self.turns(1);
+        }
+    }
+
     pub fn mail(&mut self, call: CallKey, reply: impl Into<Reply>) {
+        self.end_park();
         self.mailbox.post(shard::Mail::Actor((call, reply.into())));
         self.turns(1);
     }
 
-    pub fn drain(&mut self) {
-        self.mailbox.post(Mail::Drain);
+    pub fn tell(&mut self, mail: Mail) {
+        self.end_park();
+        self.mailbox.post(mail);
         self.turns(1);
     }
 
+    pub fn drain(&mut self) {
+        self.tell(Mail::Drain);
+    }
+
     pub fn fail_unanswered(&mut self) {
-        self.mailbox.post(Mail::FailUnanswered);
-        self.turns(1);
+        self.tell(Mail::FailUnanswered);
     }
 
     pub fn turns(&mut self, turns: usize) {
         for _ in 0..turns {
-            self.shard.turn(false).unwrap();
+            self.shard.turn(self.parks).unwrap();
+            if self.engine.is_parked.get() {
+                assert_eq!(self.shard.handler.forgotten_sends(), 0, "the shard sleeps over the end of a send");
+            }
         }
     }
 

@@ -145,4 +145,6 @@ impl Actor for Scripted {
     }
 
     fn work(&mut self, _replies: &mut Replies) {}
+
+    fn work_on(&mut self, _replies: &mut Replies) {}
 }

@@ -8,6 +8,17 @@ use nereid_memory::{BlockMut, Gather};
 use nereid_protocol::http1::ResponseHead;
 use nereid_protocol::service::HttpReply;
 
+with_parking_shards! {
+    parts_leave_as_they_come_and_keep_their_place_among_other_answers
+    a_peer_that_leaves_in_the_middle_is_missed_at_once
+    an_old_peer_gets_its_parts_up_to_the_end_of_the_connection
+    a_peer_that_waits_for_much_is_missed_too
+    the_service_learns_what_its_peer_takes
+    an_answer_that_breaks_off_ends_the_connection_whatever_is_on_its_way
+    what_a_peer_leaves_unread_is_bounded
+    a_drain_waits_for_an_answer_that_has_begun
+}
+
 const REQUEST: &[u8] = b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n";
 
 /// Sends requests with the bodies `00`, `01`, … and says which calls they became.

@@ -16,6 +16,21 @@ use super::{SECOND_NS, patient};
 use nereid_protocol::http1::{Response, ResponseHead};
 use nereid_protocol::service::HttpReply;
 
+with_parking_shards! {
+    a_request_passes_in_either_version_and_clients_come_back_quicker
+    a_shard_waits_for_the_control_thread_in_the_handshake
+    any_cut_of_the_records_is_the_same_to_the_codec
+    long_bodies_arrive_whole_in_both_directions
+    short_pieces_share_a_record
+    both_sides_say_goodbye
+    a_session_that_nobody_goes_on_with_ends_its_connection
+    who_does_not_finish_the_handshake_is_given_up
+    who_stops_inside_a_record_is_given_up
+    plain_text_and_garbage_end_their_connection
+    damaged_records_end_the_connection
+    drains_and_the_end_take_sessions_with_them
+}
+
 type Jobs = Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>;
 
 fn fixture(name: &str) -> std::path::PathBuf {

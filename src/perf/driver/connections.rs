@@ -158,8 +158,9 @@ impl Driver {
         }
     }
 
-    /// One send for each connection that has bytes to send.
-    pub(super) fn send_dirty(&mut self, core: &mut Core<()>) {
+    /// One send for each connection that has bytes to send. True if connections broke meanwhile.
+    pub(super) fn send_dirty(&mut self, core: &mut Core<()>) -> bool {
+        let mut has_lost = false;
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
@@ -181,15 +182,22 @@ impl Driver {
             });
             let over = connection.is_over() && connection.in_flight() == 0 && !connection.sending;
             match outcome {
-                Err(reason) => self.lose(key, &reason, core),
-                Ok(()) if over && !matches!(self.state, State::Stopping { .. }) => self.replace(key, core),
+                Err(reason) => {
+                    self.lose(key, &reason, core);
+                    has_lost = true;
+                }
+                Ok(()) if over && !matches!(self.state, State::Stopping { .. }) => {
+                    self.replace(key, core);
+                    has_lost = true;
+                }
                 Ok(()) => {}
             }
         }
-        // What was begun while connections broke is sent in the next turn; the list keeps its room.
+        // The list keeps its room.
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }
+        has_lost
     }
 
     /// The connection broke: what was in flight on it failed.

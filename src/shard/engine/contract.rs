@@ -2,7 +2,7 @@
 //!
 //! Each test runs on epoll, on io_uring (with tiny queues that overflow, and with a kernel that refuses half of what is
 //! submitted) and on the fake around both. Only `refused` measures time; a broken promise shows as a wrong value or as
-//! a hang, which [`rig::Rig::next`] turns into a failure.
+//! a hang, which [`rig::Rig::next`] turns into a failure, and so does [`rig::Rig::sent_before_the_end_of_a_park`].
 
 mod alone;
 mod quiet;
@@ -43,6 +43,7 @@ contract! {
     a_long_gather_reaches_a_slow_reader
     a_quiet_send_reaches_its_peer_and_is_reported
     a_quiet_send_alone_may_stay_unreported_while_a_turn_parks
+    an_awaited_quiet_send_ends_a_park
     a_quiet_send_that_does_not_fit_goes_on_by_itself
     a_quiet_send_to_a_reset_peer_fails
     a_close_behind_a_quiet_send_returns_its_memory

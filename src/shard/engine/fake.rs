@@ -137,6 +137,10 @@ impl<E: Engine> Engine for Fake<E> {
         self.inner.send_quietly(key, pieces)
     }
 
+    fn await_sent(&mut self, key: Key) {
+        self.inner.await_sent(key);
+    }
+
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
         // Done, but not reported yet: the caller cannot know.
         match self.refuse_if(key, |event| matches!(event, Event::Sent { .. })) {

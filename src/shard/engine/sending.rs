@@ -29,9 +29,11 @@ impl Sending {
         (left > 0).then_some(Sending { pieces, next: 0, sent: 0, left, recalled: false })
     }
 
-    /// Whether one call carries it all, and that is at most `bytes_max`.
-    pub(super) fn is_small(&self, bytes_max: usize) -> bool {
-        self.left <= bytes_max.min(BYTES_PER_CALL) && self.waiting().len() <= PIECES_PER_CALL
+    /// Whether it has at most so many pieces and bytes, and none of its pieces keeps more memory than that: a piece of
+    /// few bytes may be a part of a large block.
+    pub(super) fn is_small(&self, pieces_max: usize, bytes_max: usize) -> bool {
+        let pieces = self.waiting();
+        self.left <= bytes_max && pieces.len() <= pieces_max && pieces.iter().all(|one| one.kept_bytes() <= bytes_max)
     }
 
     /// The kernel took all that was left.
@@ -177,11 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_send_fits_one_call() {
+    fn a_small_send_keeps_little_memory() {
         let three = sending(&[b"ab", b"c"]);
-        assert!(three.is_small(3) && !three.is_small(2));
-        let many = |pieces: usize| sending(&vec![b"x" as &[u8]; pieces]);
-        assert!(many(PIECES_PER_CALL).is_small(1 << 20) && !many(PIECES_PER_CALL + 1).is_small(1 << 20));
+        assert!(three.is_small(2, 3) && !three.is_small(2, 2) && !three.is_small(1, 3));
+        let block = |capacity: usize| nereid_memory::BlockMut::unpooled(capacity).freeze();
+        let of = |pieces: Vec<Slice>| Sending::new(pieces).unwrap();
+        assert!(of(vec![block(3)]).is_small(1, 3));
+        let part = block(4).window(0..1);
+        assert!(of(vec![part.clone()]).is_small(1, 4) && !of(vec![part]).is_small(1, 3), "it keeps its whole block");
         let mut completed = sending(&[b"ab", b"c"]);
         completed.complete();
         let Event::Sent { result, pieces, .. } = completed.into_event(key(), None) else { panic!() };

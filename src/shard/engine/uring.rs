@@ -6,7 +6,8 @@
 //! the connection's key and the kind of operation, never a descriptor.
 //!
 //! A [quiet send](Engine::send_quietly) goes in with the call that waits, and has a completion only if it fails: so a
-//! shard with one client makes one system call for each of its requests.
+//! shard with one client makes one system call for each of its requests. While one whose end is
+//! [awaited](Engine::await_sent) is open, no call waits.
 
 mod accept;
 mod ring;
@@ -38,7 +39,9 @@ pub use ring::refusals::Refusals;
 const POLL_FIRST: u16 = 1;
 /// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
 const TRANSFER_MAX: usize = 1 << 30;
-/// Bytes of a send that goes without the completion of its success: what a parked turn may keep of each connection.
+/// Pieces of a send that goes without the completion of its success, its bytes, and those of the blocks that each piece
+/// keeps: what a parked turn may keep of each connection.
+const QUIET_PIECES_MAX: usize = 4;
 const QUIET_BYTES_MAX: usize = 16 * 1024;
 /// Milliseconds that a dropped engine gives the kernel to hand back its operations.
 const DRAIN_MS: u64 = 1000;
@@ -56,7 +59,11 @@ pub struct Uring {
     starved: VecDeque<Key>,
     /// Quiet sends, in the order in which they were pushed: their connections, and their numbers in the ring.
     quiet: VecDeque<(Key, u64)>,
+    /// Of those, the ones whose end is awaited.
+    awaited: usize,
     closed: Vec<Event>,
+    /// Events of the turn, behind the ends of quiet sends; scratch.
+    fresh: Vec<Event>,
     batch: Vec<Completion>,
     /// The ring reads the wake-up's counter into this.
     wake_count: Box<u64>,
@@ -76,12 +83,20 @@ struct Connection {
     /// The last receive left bytes in the socket.
     has_more: bool,
     send: Option<Sending>,
-    /// The number of the send in the ring if it is a quiet one.
-    quiet: Option<u64>,
+    /// The send in the ring if it is a quiet one.
+    quiet: Option<QuietSend>,
     message: libc::msghdr,
     pieces: Vec<libc::iovec>,
     cancels: u32,
     closing: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct QuietSend {
+    /// Its number in the ring.
+    number: u64,
+    /// Something waits for its end.
+    is_awaited: bool,
 }
 
 /// What an operation was, in the top four bits of its `user_data`; below are 28 bits of generation and the index.
@@ -121,7 +136,9 @@ impl Uring {
             listeners: Vec::new(),
             starved: VecDeque::new(),
             quiet: VecDeque::new(),
+            awaited: 0,
             closed: Vec::new(),
+            fresh: Vec::new(),
             batch: Vec::new(),
             wake_count: Box::new(0),
             wake_armed: false,
@@ -194,7 +211,7 @@ impl Uring {
                 opcode::SendMsg::new(fd, &raw const connection.message).flags(flags as u32).build()
             }
         };
-        connection.quiet = is_quiet.then_some(number);
+        connection.quiet = is_quiet.then_some(QuietSend { number, is_awaited: false });
         let entry = if is_quiet { entry.flags(squeue::Flags::SKIP_SUCCESS) } else { entry };
         if is_quiet {
             self.quiet.push_back((key, number));
@@ -315,9 +332,9 @@ impl Uring {
     }
 
     fn sent(&mut self, index: usize, generation: u32, outcome: io::Result<usize>, events: &mut Vec<Event>) {
+        self.end_quiet(index, generation);
         let Some(connection) = self.of(index, generation) else { return };
         let Some(mut sending) = connection.send.take() else { return };
-        connection.quiet = None;
         if connection.closing {
             drop(sending);
             return self.finish(index);
@@ -344,10 +361,16 @@ impl Uring {
             return Err(Refused::Busy);
         }
         let sending = Sending::new(pieces).ok_or(Refused::Window)?;
-        let is_quiet = may_be_quiet && skips_successes && sending.is_small(QUIET_BYTES_MAX);
+        let is_quiet = may_be_quiet && skips_successes && sending.is_small(QUIET_PIECES_MAX, QUIET_BYTES_MAX);
         connection.send = Some(sending);
         self.arm_send(key, is_quiet);
         Ok(())
+    }
+
+    /// The send of a connection is no quiet one any more.
+    fn end_quiet(&mut self, index: usize, generation: u32) {
+        let quiet = self.of(index, generation).and_then(|connection| connection.quiet.take());
+        self.awaited -= usize::from(quiet.is_some_and(|quiet| quiet.is_awaited));
     }
 
     /// Ends the quiet sends that have sent everything. The kernel tries them when it takes them, and posts the
@@ -359,12 +382,13 @@ impl Uring {
         }
         let taken = self.ring.taken();
         while let Some((key, number)) = self.quiet.pop_front_if(|(_, number)| *number <= taken) {
-            let index = key.index();
-            let Some(connection) = self.of(index, key.generation() & GENERATION_MASK) else { continue };
-            if connection.quiet != Some(number) {
+            let (index, generation) = (key.index(), key.generation() & GENERATION_MASK);
+            let is_it = |connection: &&mut Connection| connection.quiet.is_some_and(|quiet| quiet.number == number);
+            if self.of(index, generation).filter(is_it).is_none() {
                 continue;
             }
-            connection.quiet = None;
+            self.end_quiet(index, generation);
+            let Some(connection) = self.of(index, generation) else { continue };
             let (sending, is_closing) = (connection.send.take(), connection.closing);
             self.in_flight = self.in_flight.saturating_sub(1);
             match sending {
@@ -447,6 +471,14 @@ impl Engine for Uring {
         self.start_send(key, pieces, true)
     }
 
+    fn await_sent(&mut self, key: Key) {
+        if let Ok(Connection { quiet: Some(quiet), .. }) = self.connection(key)
+            && !std::mem::replace(&mut quiet.is_awaited, true)
+        {
+            self.awaited += 1;
+        }
+    }
+
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
         let connection = self.connection(key)?;
         let sending = connection.send.as_mut().ok_or(Refused::Unknown)?;
@@ -498,16 +530,24 @@ impl Engine for Uring {
             Some(at) if at <= now_ns => Wait::No,
             Some(at) => Wait::AtMost(Duration::from_nanos(at - now_ns)),
         };
-        self.ring.enter(wait)?;
+        // A quiet send has no completion that would end a wait. It is over when the call that took it returns.
+        let has_waited = match self.awaited {
+            0 => self.ring.enter(wait)?,
+            _ => self.ring.submit(wait)?,
+        };
         let mut batch = std::mem::take(&mut self.batch);
         self.ring.take(EVENTS_PER_TURN, &mut batch);
+        let mut fresh = std::mem::take(&mut self.fresh);
         for completion in batch.drain(..) {
-            self.complete(completion, now_ns, events);
+            self.complete(completion, now_ns, &mut fresh);
         }
         self.batch = batch;
+        // First, so that their memory and their connections are free for what the other events lead to.
         self.end_quiet_sends(events);
+        events.append(&mut fresh);
+        self.fresh = fresh;
         events.append(&mut self.closed);
-        Ok(!matches!(wait, Wait::No))
+        Ok(has_waited)
     }
 
     fn waker(&self) -> Waker {

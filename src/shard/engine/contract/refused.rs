@@ -1,10 +1,10 @@
-//! Tests of io_uring with a kernel that takes no operation.
+//! Tests of io_uring alone: with a kernel that takes no operation, and of the order of its events.
 
 use std::io::Write;
 use std::time::Duration;
 
 use super::super::*;
-use super::rig::{Make, dead_uring, rig, uring};
+use super::rig::{HANG_NS, Make, dead_uring, rig, uring};
 use crate::clock::{Clock, Monotonic};
 
 /// A turn that cannot submit neither returns at once nor waits for what it has not submitted: here the read of the
@@ -35,4 +35,65 @@ fn what_lies_behind_the_queue_is_submitted_before_a_turn_waits() {
     peer.write_all(b"x").unwrap();
     assert!(matches!(rig.received(*last), Received::Chunk(_)));
     open.iter().for_each(|(key, _)| rig.close(*key));
+}
+
+/// The kernel has not taken a quiet send when something comes to depend on its end: the turn that starts it after all
+/// does not sleep over it.
+#[test]
+fn a_quiet_send_that_was_left_in_the_queue_can_be_awaited() {
+    let refusals = crate::engine::uring::Refusals::First(1);
+    let Some(mut rig) = refusals.during(|| rig(uring as Make, Limits::default())) else { return };
+    let (key, _peer) = rig.unix_pair();
+    let piece = rig.slice(b"late");
+    rig.engine.send_quietly(key, vec![piece]).unwrap();
+    rig.turn(Park::Never);
+    assert!(rig.waiting.is_empty(), "it is not started: {:?}", rig.waiting);
+    rig.engine.await_sent(key);
+    assert_eq!(rig.sent_before_the_end_of_a_park(key).0.unwrap(), 4);
+    rig.close(key);
+    assert_eq!(rig.pool.bytes_in_use(), 0);
+}
+
+/// A turn that cannot start an awaited quiet send does not return at once: the shard would spin.
+#[test]
+fn an_awaited_quiet_send_that_is_refused_is_tried_again_after_a_moment() {
+    let Some(mut rig) = rig(dead_uring as Make, Limits::default()) else { return };
+    const TURNS: u32 = 20;
+    let (key, _peer) = rig.unix_pair();
+    rig.engine.send_quietly(key, vec![Slice::from_static(b"never")]).unwrap();
+    rig.engine.await_sent(key);
+    let before_ns = Monotonic.now_ns();
+    (0..TURNS).for_each(|_| rig.turn(Park::Forever));
+    let waited = Duration::from_nanos(Monotonic.now_ns() - before_ns);
+    assert!(waited >= Duration::from_millis(1) * TURNS, "{TURNS} turns in {waited:?}");
+}
+
+/// What a quiet send has kept is free before the next requests are read.
+#[test]
+fn the_ends_of_quiet_sends_come_first() {
+    let Some(mut rig) = rig(uring as Make, Limits::default()) else { return };
+    let (key, mut peer) = rig.unix_pair();
+    for _ in 0..20 {
+        peer.write_all(b"next").unwrap();
+        rig.engine.receive(key).unwrap();
+        let piece = rig.slice(b"answer");
+        rig.engine.send_quietly(key, vec![piece]).unwrap();
+        let mut events = Vec::new();
+        while !events.iter().any(|event| matches!(event, Event::Received { .. })) {
+            rig.engine.turn(Park::Until(Monotonic.now_ns() + HANG_NS), &mut events).unwrap();
+        }
+        assert!(matches!(events[0], Event::Sent { .. }), "{events:?}");
+    }
+    rig.close(key);
+}
+
+/// A small piece of a large block would keep all of it while the shard sleeps, so its end is reported.
+#[test]
+fn a_send_that_keeps_much_memory_is_not_quiet() {
+    let Some(mut rig) = rig(uring as Make, Limits::default()) else { return };
+    let (key, _peer) = rig.unix_pair();
+    let large = rig.slice(&[7; 100_000]);
+    rig.engine.send_quietly(key, vec![large.window(0..10)]).unwrap();
+    assert_eq!(rig.sent_before_the_end_of_a_park(key).0.unwrap(), 10);
+    rig.close(key);
 }

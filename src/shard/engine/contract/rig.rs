@@ -80,6 +80,16 @@ impl Rig {
         })
     }
 
+    /// The same for an end that has to end a park: the time of the park must not.
+    pub(super) fn sent_before_the_end_of_a_park(&mut self, of: Key) -> (io::Result<usize>, Vec<Slice>) {
+        let deadline = Monotonic.now_ns() + HANG_NS;
+        while !self.waiting.iter().any(|event| matches!(event, Event::Sent { key, .. } if *key == of)) {
+            self.turn(Park::Until(deadline));
+            assert!(Monotonic.now_ns() < deadline, "nothing ends the park; waiting: {:?}", self.waiting);
+        }
+        self.sent(of)
+    }
+
     pub(super) fn closed(&mut self, of: Key) {
         self.next(|event| match event {
             Event::Closed { key } if key == of => Ok(()),

@@ -208,7 +208,18 @@ impl Ring {
     /// The kernel may refuse what is submitted (EAGAIN: no memory; EBUSY: too many completions that were not taken). A
     /// refused operation can be the one that would end the wait, so a turn with refused operations waits no longer than
     /// [`RETRY`], and does not return at once either, which would make the shard spin.
-    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+    ///
+    /// True if it was ready to wait.
+    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<bool> {
+        self.enter_and(wait, wait)
+    }
+
+    /// Submits everything. It waits only for a moment to retry, if that is needed and `wait` permits it.
+    pub(super) fn submit(&mut self, wait: Wait) -> io::Result<bool> {
+        self.enter_and(Wait::No, wait)
+    }
+
+    fn enter_and(&mut self, wait: Wait, wait_if_refused: Wait) -> io::Result<bool> {
         loop {
             self.refill();
             let (queued, has_work) = {
@@ -218,24 +229,25 @@ impl Ring {
             let takes_all = self.backlog.is_empty();
             let wait_now = if takes_all { wait } else { Wait::No };
             if matches!(wait_now, Wait::No) && queued == 0 && !has_work {
-                return Ok(());
+                return Ok(false);
             }
             match self.call(queued, wait_now)? {
-                taken if taken < queued => return self.wait_to_retry(wait),
-                _ if takes_all => return Ok(()),
+                taken if taken < queued => return self.wait_to_retry(wait_if_refused),
+                _ if takes_all => return Ok(!matches!(wait, Wait::No)),
                 _ => {}
             }
         }
     }
 
     /// Lets completions come, which the kernel does not after a refusal; they also free what it lacked.
-    fn wait_to_retry(&mut self, wait: Wait) -> io::Result<()> {
+    fn wait_to_retry(&mut self, wait: Wait) -> io::Result<bool> {
         let wait = match wait {
             Wait::No => Wait::No,
             Wait::AtMost(time) => Wait::AtMost(time.min(RETRY)),
             Wait::Forever => Wait::AtMost(RETRY),
         };
-        self.call(0, wait).map(drop)
+        self.call(0, wait)?;
+        Ok(!matches!(wait, Wait::No))
     }
 
     /// One `io_uring_enter`. Returns how many operations the kernel took; it waits only if it took all.

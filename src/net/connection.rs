@@ -446,8 +446,8 @@ impl Connection {
         pieces
     }
 
-    /// Whether something happens when the send that was taken last is over: more is sent, the connection ends, a callback
-    /// or the service is waiting. Without that the shard need not wake for it.
+    /// Whether something happens when the send that was taken last is over: more is sent, the connection ends, a
+    /// callback or the service is waiting. Without that the shard need not wake for it.
     pub fn awaits_sent(&self) -> bool {
         let is_awaited = match &self.wire {
             Wire::Http(wire) => wire.has_answers_in_parts(),

@@ -415,11 +415,6 @@ impl<S: Service> Net<S> {
 
     /// Reads, sends or closes, as the state of the connection requires.
     fn settle(&mut self, key: Key, core: &mut Core<u64>) {
-        self.go_on(key, core);
-        self.await_sent(key, core);
-    }
-
-    fn go_on(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
         if connection.phase == ClosePhase::Closing {
@@ -633,7 +628,10 @@ impl<S: Service + Actor<Replies = Replies>> Handler for Net<S> {
         let mut due = std::mem::take(&mut self.due.spare);
         std::mem::swap(&mut due, &mut self.due.listed);
         for key in due.drain(..) {
-            self.contain(key, |net| net.settle(key, core));
+            self.contain(key, |net| {
+                net.settle(key, core);
+                net.await_sent(key, core);
+            });
         }
         self.due.spare = due;
         self.continue_round(core);

@@ -49,6 +49,7 @@ impl<S: Service> Net<S> {
         let phase = self.phase;
         if let Some(connection) = self.connections.get_mut(key)
             && connection.send.is_quiet()
+            && !connection.has_panicked
             && !mutants::is(Mutant::QuietSendForgotten)
             && awaits_sent(phase, connection)
         {

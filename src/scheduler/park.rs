@@ -42,8 +42,9 @@ impl Parker {
         INSTANCES.count_spin(self.spin.take_spun_ns());
         let mut has_slept = false;
         self.flag.wait(|| {
-            has_slept = true;
-            park(until_ns)
+            let has_parked = park(until_ns);
+            has_slept |= has_parked;
+            has_parked
         });
         if has_slept {
             INSTANCES.count_sleep();
@@ -72,7 +73,7 @@ pub fn next_payload(
     }
 }
 
-/// Sleeps, perhaps not for long enough; false if the time is over.
+/// Sleeps, perhaps not for long enough; false if the time was over before that.
 #[inline]
 fn park(until_ns: Option<u64>) -> bool {
     match until_ns.map(|until_ns| until_ns.saturating_sub(now_ns())) {

@@ -92,8 +92,8 @@ pub trait Engine {
         self.send(key, pieces)
     }
 
-    /// Something waits for the end of a quiet send after all: it is reported as soon as that of `send` would be. Without
-    /// effect where none is in flight.
+    /// Something waits for the end of a quiet send after all: it is reported as soon as that of `send` would be.
+    /// Without effect where none is in flight.
     fn await_sent(&mut self, _key: Key) {}
 
     /// Ends a send that the peer does not take: `Sent` brings back what is left, so that its memory can be dropped.

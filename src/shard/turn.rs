@@ -400,8 +400,8 @@ mod tests {
         assert_eq!(shard.handler.flushes, 2);
     }
 
-    /// Replies with its mail, and once a turn with a mark that it has worked; what a flush has led to makes it reply with
-    /// another one.
+    /// Replies with its mail, and once a turn with a mark that it has worked; what a flush has led to makes it reply
+    /// with another one.
     #[derive(Default)]
     struct Repeats {
         was_led_to: bool,

@@ -19,10 +19,14 @@ use crate::random::Random;
 /// The latest that a completion is reported, in nanoseconds.
 const LATE_NS: u64 = 40_000;
 
+/// One of so many turns in which something is started takes nothing of it, and for so long.
+const REFUSED_ONE_IN: u64 = 8;
+const RETRY_NS: u64 = 1_000_000;
+
 /// What the simulation reads of an engine.
 #[derive(Default)]
 pub struct EngineState {
-    /// The last turn parked, and until when.
+    /// The last turn parked, and until when: something has to happen before the next one.
     pub parked: Cell<Option<Park>>,
     /// When the next event is due.
     pub due_ns: Cell<Option<u64>>,
@@ -385,6 +389,14 @@ impl Engine for Simulated {
         self.start_send(key, pieces, true)
     }
 
+    fn await_sent(&mut self, key: Key) {
+        if let Ok(Socket { send: Some(send), .. }) = self.socket(key) {
+            send.is_quiet = false;
+        }
+        let of_key = |event: &mut Event| matches!(event, Event::Sent { key: of, .. } if *of == key);
+        self.held.extend(self.quiet.extract_if(.., of_key).map(|event| (0, event)));
+    }
+
     fn recall(&mut self, key: Key) -> Result<(), Refused> {
         let socket = self.socket(key)?;
         let Some(send) = socket.send.take() else {
@@ -432,6 +444,12 @@ impl Engine for Simulated {
         }
         let mut touched = std::mem::take(&mut self.network.borrow_mut().touched[self.shard]);
         touched.append(&mut self.starved);
+        // The kernel may refuse what is started, for a moment: the connections go on in a later turn.
+        let is_refused = !touched.is_empty() && self.random.once_in(REFUSED_ONE_IN);
+        if is_refused {
+            self.network.borrow_mut().faults.count("refused submission");
+            self.network.borrow_mut().touched[self.shard].append(&mut touched);
+        }
         for key in touched.drain(..) {
             self.go_on(key, now_ns);
         }
@@ -439,13 +457,18 @@ impl Engine for Simulated {
             self.release_quiet(now_ns);
         }
         self.report(now_ns, events);
-        self.state.parked.set((park != Park::Never).then_some(park));
+        let parks = park != Park::Never && !is_refused && events.is_empty();
+        self.state.parked.set(parks.then_some(park));
         let is_stirred = !self.network.borrow().touched[self.shard].is_empty() || !self.starved.is_empty();
         let due = self.held.iter().map(|(at_ns, _)| *at_ns).min();
-        self.state.due_ns.set(if is_stirred { Some(now_ns + 1000) } else { due });
+        let stirred_ns = now_ns + if is_refused { RETRY_NS } else { 1000 };
+        self.state.due_ns.set(match is_stirred {
+            true => Some(due.map_or(stirred_ns, |due_ns| due_ns.min(stirred_ns))),
+            false => due,
+        });
         self.state.lent.set(self.chunks.lent());
         self.state.sockets.set(self.sockets.iter().flatten().count());
-        Ok(false)
+        Ok(parks)
     }
 
     fn waker(&self) -> Waker {

@@ -290,6 +290,11 @@ impl Server {
         [shard.core.timers.next_deadline(), shard.handler.next_deadline_ns()].into_iter().flatten().min()
     }
 
+    /// Connections of a shard that sleeps which wait for what does not wake it.
+    pub fn forgotten_sends(&self, shard: usize) -> usize {
+        self.shards[shard].handler.forgotten_sends()
+    }
+
     pub fn is_busy(&self) -> bool {
         let busy =
             |gauges: &Arc<Gauges>| gauges.busy.load(Ordering::Acquire) + gauges.in_flight.load(Ordering::Acquire) > 0;

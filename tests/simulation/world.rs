@@ -339,7 +339,12 @@ impl World {
         self.turns[shard] = None;
         self.figures.turns += 1;
         let moved = self.server.turn(shard, true);
-        if moved {
+        let is_parked = self.server.engines[shard].parked.get().is_some();
+        if is_parked && self.server.forgotten_sends(shard) > 0 {
+            ledger::with(|ledger| ledger.violate(format!("shard {shard} sleeps over the end of a send")));
+        }
+        // A turn with work may park behind it: then nothing but an event, mail or a deadline leads to the next one.
+        if moved && !is_parked {
             return self.wake(shard, 500);
         }
         let engine_due = self.server.engines[shard].due_ns.get();

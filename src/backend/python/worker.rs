@@ -24,6 +24,7 @@ use super::process::{self, Process, ending, wait_readable};
 use super::worker_supervisor::not_healthy;
 use nereid_clock::now_ns;
 use nereid_gpu::Gpus;
+use nereid_queue::waits::INSTANCES;
 use nereid_queue::{AdaptiveSpin, CoreInUse, Spin};
 use nereid_request::{Grant, Status};
 
@@ -279,7 +280,9 @@ impl Worker {
             let longest = left.into_iter().chain(poll_every).min();
             match &mut spin {
                 Some(spin) => self.spin_or_sleep(spin, longest),
-                None => self.await_bell(longest),
+                None => {
+                    self.await_bell(longest);
+                }
             }
         }
     }
@@ -288,20 +291,22 @@ impl Worker {
     fn spin_or_sleep(&self, spin: &mut AdaptiveSpin, longest: Option<Duration>) {
         let began_ns = now_ns();
         let is_there = spin.spin_until(None, now_ns, || self.link.has_output());
-        if !is_there {
-            self.await_bell(longest);
-        }
-        spin.record_wait(now_ns().saturating_sub(began_ns), !is_there);
+        INSTANCES.count_spin(spin.take_spun_ns());
+        let has_slept = !is_there && self.await_bell(longest);
+        spin.record_wait(now_ns().saturating_sub(began_ns), has_slept);
     }
 
     /// Sleeps until the main thread rings, or for at most `longest`; not if it has sent something before it could see
-    /// that this thread sleeps.
-    fn await_bell(&self, longest: Option<Duration>) {
+    /// that this thread sleeps. True if it slept.
+    fn await_bell(&self, longest: Option<Duration>) -> bool {
         // What a condemned worker sends may be impossible to read: its end is what is waited for.
-        if self.link.park() || !self.is_fit() {
+        let sleeps = self.link.park() || !self.is_fit();
+        if sleeps {
+            INSTANCES.count_sleep();
             self.sleep(longest);
         }
         self.link.unpark();
+        sleeps
     }
 
     fn sleep(&self, longest: Option<Duration>) {

@@ -144,7 +144,10 @@ impl<E: Engine> Engine for Late<E> {
     fn close(&mut self, key: Key) -> Result<(), Refused> {
         self.inner.close(key)?;
         self.end_quiet(key);
-        let is_its = |event: &Event| matches!(event, Event::Received { key: of, .. } | Event::Sent { key: of, .. } if *of == key);
+        let is_its = |event: &Event| match event {
+            Event::Received { key: of, .. } | Event::Sent { key: of, .. } => *of == key,
+            _ => false,
+        };
         self.held.retain(|(_, event)| !is_its(event));
         self.withheld.retain(|event| !is_its(event));
         Ok(())

@@ -26,8 +26,10 @@ const RETRY_NS: u64 = 1_000_000;
 /// What the simulation reads of an engine.
 #[derive(Default)]
 pub struct EngineState {
-    /// The last turn parked, and until when: something has to happen before the next one.
-    pub parked: Cell<Option<Park>>,
+    /// The last turn parked: something has to happen before the next one.
+    pub is_parked: Cell<bool>,
+    /// It started nothing, and tries again soon.
+    pub is_refused: Cell<bool>,
     /// When the next event is due.
     pub due_ns: Cell<Option<u64>>,
     /// Chunks that are lent, and sockets that are registered.
@@ -457,8 +459,9 @@ impl Engine for Simulated {
             self.release_quiet(now_ns);
         }
         self.report(now_ns, events);
-        let parks = park != Park::Never && !is_refused && events.is_empty();
-        self.state.parked.set(parks.then_some(park));
+        let parks = park != Park::Never && events.is_empty();
+        self.state.is_parked.set(parks);
+        self.state.is_refused.set(is_refused);
         let is_stirred = !self.network.borrow().touched[self.shard].is_empty() || !self.starved.is_empty();
         let due = self.held.iter().map(|(at_ns, _)| *at_ns).min();
         let stirred_ns = now_ns + if is_refused { RETRY_NS } else { 1000 };

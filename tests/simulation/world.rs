@@ -339,8 +339,9 @@ impl World {
         self.turns[shard] = None;
         self.figures.turns += 1;
         let moved = self.server.turn(shard, true);
-        let is_parked = self.server.engines[shard].parked.get().is_some();
-        if is_parked && self.server.forgotten_sends(shard) > 0 {
+        let engine = &self.server.engines[shard];
+        let is_parked = engine.is_parked.get();
+        if is_parked && !engine.is_refused.get() && self.server.forgotten_sends(shard) > 0 {
             ledger::with(|ledger| ledger.violate(format!("shard {shard} sleeps over the end of a send")));
         }
         // A turn with work may park behind it: then nothing but an event, mail or a deadline leads to the next one.

@@ -20,7 +20,7 @@ static int threads(void) {
 /* A thread that has ended leaves the list a moment later. */
 static void wait_for_threads(int count) {
   for (int attempt = 0; threads() != count; ++attempt) {
-    if (attempt == 3000) check_failed(__FILE__, __LINE__, "wait_for_threads", "threads are left");
+    if (attempt == 30000) check_failed(__FILE__, __LINE__, "wait_for_threads", "threads are left");
     nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
   }
 }

@@ -86,7 +86,7 @@ class Load:
 def ask(client, number):
     tensor = grpcclient.InferInput("INPUT0", [1], "INT32")
     tensor.set_data_from_numpy(numpy.array([number], numpy.int32))
-    return int(client.infer("slow", [tensor], client_timeout=120).as_numpy("OUTPUT0")[0])
+    return int(client.infer("slow", [tensor], client_timeout=300).as_numpy("OUTPUT0")[0])
 
 
 def has_answered(worker):

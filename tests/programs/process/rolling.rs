@@ -182,6 +182,8 @@ fn rolling_over_a_shared_port_loses_nothing() {
         load.wait_for_answers(2, &threads, &new);
         load.finish(threads, &log);
         assert_eq!(status.code(), Some(0), "{log}");
+        // The second signal ends the delay.
+        new.terminate();
         new.stop();
     });
 }
@@ -230,6 +232,8 @@ fn taking_over_loses_nothing() {
         stream.read_to_string(&mut answer).expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert_eq!(Peer::connect(metrics).get("/metrics").status, 200);
+        // The second signal ends the delay.
+        old.terminate();
         old.stop();
         assert!(!exchange.exists() && !unix.exists(), "the last server removes the files");
     });

@@ -1,12 +1,13 @@
 //! Fuzz targets: functions of arbitrary bytes, each with an oracle.
 //!
 //! An oracle is a second reader of the same bytes, or a rule that holds of every input. A target panics where they
-//! disagree. The programs of `fuzz_targets/` hand a target to libFuzzer, which needs a nightly toolchain; `src/main.rs`
-//! runs all of them with any.
+//! disagree. The programs of `fuzz_targets/` hand a target to libFuzzer, which needs a nightly toolchain; the driver runs
+//! all of them with any.
 
 pub mod c_interface;
 pub mod compression;
 mod dice;
+mod driver;
 pub mod grpc;
 pub mod hpack;
 pub mod http1;
@@ -27,6 +28,7 @@ pub mod shapes;
 use nereid_memory::Pool;
 
 pub use dice::{Dice, split};
+pub use driver::drive;
 
 /// A function that is fed arbitrary bytes. It panics where its oracle disagrees, and returns whether the input passed
 /// the first checks of what is tested: inputs that do not say little.

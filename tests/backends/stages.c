@@ -116,11 +116,11 @@ static void own_status(const char* key, char* value, size_t room) {
   if (status != NULL) fclose(status);
 }
 
-/* Goes in; where a meeting is wanted, waits until enough others are inside. False after a minute without them. */
+/* Goes in; where a meeting is wanted, waits until enough others are inside. False after five minutes without them. */
 static bool meet(void) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 60;
+  until.tv_sec += 300;
   int late = 0;
   pthread_mutex_lock(&lock);
   inside++;

@@ -40,7 +40,7 @@ final class Servers {
 
     static Options options() {
         return new Options().modelRepository(repository).backendDirectory(backends)
-                .modelControl(Options.ModelControl.EXPLICIT).exitTimeoutSecs(20)
+                .modelControl(Options.ModelControl.EXPLICIT).exitTimeoutSecs(300)
                 .logInfo(true).logWarn(true).logError(true);
     }
 

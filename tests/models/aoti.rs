@@ -490,8 +490,9 @@ fn a_model_that_is_loaded_often_leaves_nothing_behind() {
     (0..10).for_each(|_| round());
     let (descriptors, resident_kib) = (server.descriptors(), server.resident_kib());
     (0..100).for_each(|_| round());
-    let (after, resident_after_kib) = (server.descriptors(), server.resident_kib());
-    assert!(after <= descriptors + 4, "{descriptors} descriptors became {after}");
+    // The last model's may go a moment after it.
+    server.wait_until("no descriptors are left", || server.descriptors() <= descriptors + 4);
+    let resident_after_kib = server.resident_kib();
     assert!(resident_after_kib < resident_kib + 16 * 1024, "{resident_kib} KiB became {resident_after_kib} KiB");
     server.stop();
 }

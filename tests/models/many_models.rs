@@ -28,9 +28,19 @@ fn add_identity(repository: &Repository, name: &str) {
     repository.identity(name, 0, &[Pair::new("INT32", "-1")]);
 }
 
+/// A busy machine may need longer for a load than a request waits by default.
+const PATIENT: &str = "--model-load-wait-secs=600";
+
+/// The flags of these tests, and [`PATIENT`] where no other time is among them.
+fn with_these<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    let is_given = flags.iter().any(|flag| flag.starts_with("--model-load-wait-secs="));
+    let patient = (!is_given).then_some(PATIENT);
+    [EXPLICIT, ON_DEMAND].into_iter().chain(patient).chain(flags.iter().copied()).collect()
+}
+
 /// A server with loads on demand in the explicit mode.
 fn start(repository: &Repository, flags: &[&str]) -> Server {
-    let all: Vec<&str> = [EXPLICIT, ON_DEMAND].into_iter().chain(flags.iter().copied()).collect();
+    let all = with_these(flags);
     Server::start(usual(), repository.path(), &all)
 }
 
@@ -59,7 +69,7 @@ fn python_config(name: &str) -> String {
 
 /// A server of Python models; none, after a visible skip, where there is no interpreter with numpy.
 fn start_python(repository: &Repository, flags: &[&str]) -> Option<Server> {
-    let all: Vec<&str> = [EXPLICIT, ON_DEMAND].into_iter().chain(flags.iter().copied()).collect();
+    let all = with_these(flags);
     models::serve(usual(), repository, &all)
 }
 

@@ -201,7 +201,7 @@ fn rows_and_results_pass_through_shared_memory() {
 #[test]
 fn batched_requests_and_several_instances_get_their_own_rows() {
     let Some(models) = Models::new() else { return };
-    let batching = "dynamic_batching { preferred_batch_size: [ 64 ] max_queue_delay_microseconds: 100000000 }\n";
+    let batching = "dynamic_batching { preferred_batch_size: [ 64 ] max_queue_delay_microseconds: 3600000000 }\n";
     models.add("batched", "lgb_two.txt", "lightgbm", false, "1", batching);
     let instances = "instance_group [ { kind: KIND_CPU count: 3 } ]\n";
     models.add("several", "lgb_two.txt", "lightgbm", false, "1", instances);

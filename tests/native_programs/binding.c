@@ -150,6 +150,7 @@ static void cancellation_is_seen_by_all(TRITONSERVER_Server* server) {
   TRITONBACKEND_Request* cast = (TRITONBACKEND_Request*)request;
   client_input(request, "INPUT0", client_numbers, 4, true);
   for (int cancels = 0; cancels <= 1; ++cancels) {
+    check_within(CLIENT_SLOW_MS);
     succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
     if (cancels) succeeds(TRITONSERVER_InferenceRequestCancel(request));
     TRITONBACKEND_ResponseFactory* factory = NULL;
@@ -167,6 +168,7 @@ static void cancellation_is_seen_by_all(TRITONSERVER_Server* server) {
     uint32_t outputs = 0;
     succeeds(TRITONBACKEND_RequestOutputCount(cast, &outputs));
     expect(outputs == 1);
+    check_at_leisure();
     client_finish(&client);
     succeeds(TRITONBACKEND_ResponseFactoryDelete(factory));
     expect(client.count == 1);
@@ -201,6 +203,7 @@ static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
   TRITONSERVER_InferenceRequest* request = client_request(server, "slow", allocator, &client);
   client_input(request, "INPUT0", client_numbers, 4, true);
   succeeds(TRITONSERVER_InferenceRequestSetId(request, "own"));
+  check_within(CLIENT_SLOW_MS);
   succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
   TRITONBACKEND_Response* made = NULL;
   succeeds(TRITONBACKEND_ResponseNew(&made, (TRITONBACKEND_Request*)request));
@@ -228,6 +231,7 @@ static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
       seen, 0, &text, NULL, NULL, NULL, &base, &byte_size, NULL, NULL, NULL));
   expect(strcmp(text, "OUTPUT0") == 0 && base == buffer && byte_size == sizeof(client_numbers));
   succeeds(TRITONBACKEND_ResponseSend(made, TRITONSERVER_RESPONSE_COMPLETE_FINAL, NULL));
+  check_at_leisure();
   client_finish(&client);
   expect(client.count == 1);
   const int32_t* values = client_values(client.responses[0], 0, "OUTPUT0", 4);

@@ -1,7 +1,8 @@
 /* Checks of single calls, for programs and backends that are written against the header.
  *
  * Each check names the function that it calls. What was checked is told on stdout, a line each: `+ NAME` for a call that
- * succeeded, `- NAME` for one that failed as it should. The first check that does not hold ends the process. */
+ * succeeded, `- NAME` for one that failed as it should. The first check that does not hold ends the process, with exit
+ * code 75 if the program was not run in time for it. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "triton/core/tritonbackend.h"
 #include "triton/core/tritoncache.h"
@@ -26,10 +28,27 @@ CHECK_MAYBE_UNUSED static void check_tell(char sign, const char* call) {
   fflush(stdout);
 }
 
+/* The milliseconds for which what is checked is so, since a time; 0: for ever. */
+static long long check_window_ms, check_opened_ms;
+
+CHECK_MAYBE_UNUSED static long long check_now_ms(void) {
+  struct timespec now = {0, 0};
+  timespec_get(&now, TIME_UTC);
+  return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* What is checked from here on is so for that long. */
+CHECK_MAYBE_UNUSED static void check_within(long long ms) {
+  check_window_ms = ms;
+  check_opened_ms = check_now_ms();
+}
+
+CHECK_MAYBE_UNUSED static void check_at_leisure(void) { check_window_ms = 0; }
+
 CHECK_MAYBE_UNUSED static void check_failed(const char* file, int line, const char* call, const char* found) {
   fprintf(stderr, "%s:%d: %s: %s\n", file, line, call, found);
   fflush(stderr);
-  _Exit(1);
+  _Exit(check_window_ms > 0 && check_now_ms() - check_opened_ms >= check_window_ms ? 75 : 1);
 }
 
 CHECK_MAYBE_UNUSED static void check_success(TRITONSERVER_Error* error, const char* file, int line, const char* call) {

@@ -111,6 +111,7 @@ static void is_cancelled_after_its_release(TRITONSERVER_Server* server) {
   TRITONSERVER_InferenceRequest* request = client_request(server, "slow", allocator, &client);
   TRITONBACKEND_Request* cast = (TRITONBACKEND_Request*)request;
   client_input(request, "INPUT0", values, 4, true);
+  check_within(CLIENT_SLOW_MS);
   succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
   TRITONBACKEND_ResponseFactory* factory = NULL;
   succeeds(TRITONBACKEND_ResponseFactoryNew(&factory, cast));
@@ -123,6 +124,7 @@ static void is_cancelled_after_its_release(TRITONSERVER_Server* server) {
   succeeds(TRITONSERVER_InferenceRequestCancel(request));
   succeeds(TRITONSERVER_InferenceRequestIsCancelled(request, &of_request));
   expect(of_request);
+  check_at_leisure();
   client_wait(&client, &client.finals, 1);
   succeeds(TRITONBACKEND_ResponseFactoryIsCancelled(factory, &of_factory));
   expect(of_factory && client.count == 1);

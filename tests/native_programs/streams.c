@@ -155,6 +155,7 @@ static void what_waits_can_be_called_back(void) {
   client_init(&second);
   TRITONSERVER_InferenceRequest* busy = slow_request(&first);
   TRITONSERVER_InferenceRequest* waiting = slow_request(&second);
+  check_within(CLIENT_SLOW_MS);
   sends(busy);
   sends(waiting);
   succeeds(TRITONSERVER_InferenceRequestCancel(waiting));
@@ -165,6 +166,7 @@ static void what_waits_can_be_called_back(void) {
   client_wait(&second, &second.finals, 1);
   expect(first.finals == 0);
   client_failed(&second, TRITONSERVER_ERROR_CANCELLED, NULL);
+  check_at_leisure();
   client_finish(&first);
   client_finish(&second);
   client_clear(&first);
@@ -189,6 +191,7 @@ static void what_waits_too_long_expires(void) {
     client_init(&clients[i]);
     requests[i] = slow_request(&clients[i]);
   }
+  check_within(CLIENT_SLOW_MS);
   sends(requests[0]);
   succeeds(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(requests[1], 1000));
   sends(requests[1]);
@@ -198,7 +201,13 @@ static void what_waits_too_long_expires(void) {
   /* Two may wait; which of the following does not fit depends on how far the first one is. */
   int beyond = 2;
   TRITONSERVER_Error* refused = NULL;
-  while (beyond < MOST && (refused = TRITONSERVER_ServerInferAsync(server, requests[beyond], NULL)) == NULL) ++beyond;
+  for (long long sent_ms; beyond < MOST; ++beyond) {
+    sent_ms = check_now_ms();
+    refused = TRITONSERVER_ServerInferAsync(server, requests[beyond], NULL);
+    if (refused != NULL) break;
+    /* The last one that is taken is there for as long at least. */
+    check_opened_ms = sent_ms;
+  }
   expect(beyond > 2 && beyond < MOST && TRITONSERVER_ErrorCode(refused) == TRITONSERVER_ERROR_UNAVAILABLE);
   expect(strcmp(TRITONSERVER_ErrorMessage(refused), "[request id: <id_unknown>] Exceeds maximum queue size") == 0);
   TRITONSERVER_ErrorDelete(refused);
@@ -217,6 +226,7 @@ static void what_waits_too_long_expires(void) {
   const char* said = TRITONSERVER_ErrorMessage(refused);
   expect(strcmp(said, pending) == 0 || strcmp(said, executing) == 0);
   TRITONSERVER_ErrorDelete(refused);
+  check_at_leisure();
   for (int i = 0; i < beyond; ++i) {
     client_finish(&clients[i]);
     if (i != 1) expect(*client_values(clients[i].responses[0], 0, "OUTPUT0", 1) == 10);
@@ -287,8 +297,10 @@ static void a_server_that_stops_finishes_what_it_has(void) {
     client_init(&clients[i]);
     requests[i] = slow_request(&clients[i]);
   }
+  check_within(CLIENT_SLOW_MS);
   for (int i = 0; i < COUNT; ++i) sends(requests[i]);
   expect(clients[1].finals == 0);
+  check_at_leisure();
   succeeds(TRITONSERVER_ServerSetExitTimeout(server, 600));
   succeeds(TRITONSERVER_ServerStop(server));
   for (int i = 0; i < COUNT; ++i) {
@@ -314,9 +326,11 @@ static void a_stop_without_time_loses_nothing(const char* repository, const char
   client_init(&late);
   server = client_server(repository, backends);
   TRITONSERVER_InferenceRequest *request = slow_request(&client), *refused = slow_request(&late);
+  check_within(CLIENT_SLOW_MS);
   sends(request);
   succeeds(TRITONSERVER_ServerSetExitTimeout(server, 0));
   fails(TRITONSERVER_ServerStop(server), TRITONSERVER_ERROR_INTERNAL, "Exit timeout expired. Exiting immediately.");
+  check_at_leisure();
   fails(TRITONSERVER_ServerInferAsync(server, refused, NULL), TRITONSERVER_ERROR_UNAVAILABLE, NULL);
   client_finish(&client);
   expect(*client_values(client.responses[0], 0, "OUTPUT0", 1) == 10);

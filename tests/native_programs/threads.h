@@ -17,10 +17,11 @@ static int threads(void) {
   return count;
 }
 
-/* A thread that has ended leaves the list a moment later. */
+/* Until no more are there than `count`. A thread that has ended leaves the list a moment later, which may also be why
+ * one was counted. */
 static void wait_for_threads(int count) {
-  for (int attempt = 0; threads() != count; ++attempt) {
-    if (attempt == 3000) check_failed(__FILE__, __LINE__, "wait_for_threads", "threads are left");
+  for (int attempt = 0; threads() > count; ++attempt) {
+    if (attempt == 30000) check_failed(__FILE__, __LINE__, "wait_for_threads", "threads are left");
     nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
   }
 }

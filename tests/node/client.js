@@ -14,7 +14,7 @@ const { values: options } = parseArgs({
 const grpc = require(path.join(options.modules, "@grpc/grpc-js"));
 const loader = require(path.join(options.modules, "@grpc/proto-loader"));
 
-const PATIENCE_MS = 120_000;
+const PATIENCE_MS = 300_000;
 
 const definitions = loader.loadSync(["inference.proto", "health.proto"], {
   includeDirs: [options.proto],

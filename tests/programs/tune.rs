@@ -444,7 +444,7 @@ fn a_run_that_is_interrupted_can_go_on() {
     let repository = sleeping();
     let (report, temporary) = (Beside::new(&repository, "report"), Beside::new(&repository, "temporary"));
     let directory = report.flag("report");
-    let more = [&SMALL[..], &["--budget=60", "--search=exhaustive", &directory]].concat();
+    let more = [&SMALL[..], &["--budget=240", "--search=exhaustive", &directory]].concat();
     let mut tuner = Tuner::start(&words(repository.path(), "m", &more, &[]), &temporary);
     tuner.wait_until("no points come", || points(&report.json("tune.json")).len() >= 2);
     signal(tuner.0.id(), "INT");
@@ -502,7 +502,7 @@ fn mistakes_have_exit_code_2_and_a_next_step() {
     let repository = sleeping();
     for (models, more, part) in [
         ("m", "--budgt=3", "did you mean '--budget'?"),
-        ("absent", "--budget=3", "model 'absent' does not load as it is"),
+        ("absent", "--budget=60", "model 'absent' does not load as it is"),
         ("m", "--set=instancs=3", "there is no field 'instancs'"),
         ("m", "--shape=X:1", "no model has this input; the inputs are INPUT0"),
         ("m", "--resume=/nowhere", "run without --resume"),
@@ -512,7 +512,7 @@ fn mistakes_have_exit_code_2_and_a_next_step() {
         assert_eq!(code, Some(2), "{more}: {errors}");
         assert!(errors.contains(part), "{more}: {errors}");
     }
-    let (code, _, errors) = tune(&repository, "m", &["--budget=3"], &["--no-such-flag=1"]);
+    let (code, _, errors) = tune(&repository, "m", &["--budget=60"], &["--no-such-flag=1"]);
     assert_eq!(code, Some(2), "{errors}");
     assert!(errors.contains("the scratch server ended before it was ready"), "{errors}");
     assert!(servers(repository.path()).is_empty());

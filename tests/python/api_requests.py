@@ -90,7 +90,7 @@ def errors_of_models_are_raised_or_returned():
         check(response)
         responses = queue.SimpleQueue()
         iterator = model.infer(inputs={"WORDS": ["fail"]}, response_queue=responses)
-        check(responses.get(timeout=60))
+        check(responses.get(timeout=300))
         with raises(tritonserver.TritonError, "the model failed"):
             next(iterator)
 
@@ -101,7 +101,7 @@ def errors_of_models_are_raised_or_returned():
         assert [response async for response in iterator] == []
         responses = asyncio.Queue()
         iterator = model.async_infer(inputs={"WORDS": ["fail"]}, raise_on_error=False, response_queue=responses)
-        check(await asyncio.wait_for(responses.get(), 60))
+        check(await asyncio.wait_for(responses.get(), 300))
         (response,) = [response async for response in iterator]
         check(response)
 
@@ -131,21 +131,21 @@ def responses_of_a_stream_come_in_order():
     for kind in [queue.SimpleQueue, queue.Queue]:
         responses = kind()
         iterator = model.infer(response_queue=responses, **fields)
-        check([responses.get(timeout=60) for _ in range(count + 1)])
+        check([responses.get(timeout=300) for _ in range(count + 1)])
         check(list(iterator))
     # A queue that is full holds nothing up but itself.
     responses = queue.Queue(maxsize=1)
     iterator = model.infer(response_queue=responses, **fields)
     (other,) = [response for response in model.infer(inputs={"WORDS": ["x"]}) if response.outputs]
     assert text_of(other) == ["x"]
-    check([responses.get(timeout=60) for _ in range(count + 1)])
+    check([responses.get(timeout=300) for _ in range(count + 1)])
     check(list(iterator))
 
     async def asynchronous():
         check([response async for response in model.async_infer(**fields)])
         responses = asyncio.Queue()
         iterator = model.async_infer(response_queue=responses, **fields)
-        check([await asyncio.wait_for(responses.get(), 60) for _ in range(count + 1)])
+        check([await asyncio.wait_for(responses.get(), 300) for _ in range(count + 1)])
         check([response async for response in iterator])
 
     asyncio.run(asynchronous())
@@ -257,7 +257,7 @@ def one_future_waits_for_a_request():
     first.is_done = True
     request.get_next_response(second)
     request.cancel()
-    response, flags = second.results.get(timeout=60)
+    response, flags = second.results.get(timeout=300)
     assert flags == _c.FINAL and first.results.empty()
     with raises(tritonserver.CancelledError):
         response.throw_if_response_error()
@@ -311,7 +311,7 @@ def ten_thousand_requests_share_a_queue():
         thread.start()
     seen = set()
     for _ in range(count):
-        response = responses.get(timeout=120)
+        response = responses.get(timeout=300)
         values = numpy.from_dlpack(response.outputs["OUTPUT1"])
         assert response.final and (values == int(response.request_id)).all()
         seen.add(response.request_id)
@@ -385,7 +385,7 @@ def traces_of_refused_requests_come_back():
     server._server.infer_async(request, trace)
     response, _flags = request._next(60)
     response.throw_if_response_error()
-    assert released.get(timeout=60) == (9, "u")
+    assert released.get(timeout=300) == (9, "u")
     with raises(tritonserver.InvalidArgumentError, "trace"):
         trace.model_name
     with raises(tritonserver.InvalidArgumentError, "trace"):

@@ -155,7 +155,7 @@ def models_are_found_loaded_and_unloaded():
         server.load("words", {"file:1/model.py": b"raise RuntimeError('never loads')", "config": "{}"})
     assert server.load("words", {"config": json.dumps({"backend": "python"})}).ready()
     server.unload("words", unload_dependents=True, wait_until_unloaded=True)
-    server.unload(model, wait_until_unloaded=True, timeout=60)
+    server.unload(model, wait_until_unloaded=True, timeout=300)
     assert list(server.models(exclude_not_ready=True)) == []
     other = tempfile.TemporaryDirectory()
     write(other, "folder/config.pbtxt", ECHO)

@@ -99,7 +99,7 @@ def text_of(response, name="WORDS"):
 def script(text, **environment):
     """Runs a program of its own, and returns its end and what it wrote."""
     command = [sys.executable, "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
     return done.returncode, done.stdout + done.stderr
 
 

@@ -97,7 +97,7 @@ def addition(server, identity="req_0"):
 def next_response(request):
     future = concurrent.futures.Future()
     request.get_next_response(future)
-    return future.result(timeout=60)
+    return future.result(timeout=300)
 
 
 def silent():
@@ -383,7 +383,7 @@ def a_trace_follows_its_request():
     assert flags == FINAL
     del response
     gc.collect()
-    released.get(timeout=60)
+    released.get(timeout=300)
     assert {whose for whose, _, _ in seen} == {(number, 123, "addsub", 1, "req_0")}, seen
     times = ["REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START"]
     times += ["COMPUTE_END", "REQUEST_END"]

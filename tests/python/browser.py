@@ -10,7 +10,7 @@ import tempfile
 import time
 
 # Longer than any step takes; it only turns a hang into a failure.
-PATIENCE_SECS = 120
+PATIENCE_SECS = 300
 
 
 class Browser:

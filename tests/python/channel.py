@@ -16,7 +16,7 @@ def infer(client, count):
     array = np.arange(count, dtype=np.int32)
     tensor = grpc_client.InferInput("INPUT0", [count], "INT32")
     tensor.set_data_from_numpy(array)
-    result = client.infer("plain", [tensor], client_timeout=60)
+    result = client.infer("plain", [tensor], client_timeout=300)
     expect(f"{count} numbers", (result.as_numpy("OUTPUT0") == array).all(), True)
 
 
@@ -30,7 +30,7 @@ def main():
     pairs = [option.split("=") for option in args.option]
     options = [(name, int(value)) for name, value in pairs]
     with grpc_client.InferenceServerClient(args.target, channel_args=options or None) as client:
-        expect("live", client.is_server_live(client_timeout=60), True)
+        expect("live", client.is_server_live(client_timeout=300), True)
         for number in range(args.calls):
             if number > 0:
                 time.sleep(args.apart_ms / 1000)

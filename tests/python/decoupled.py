@@ -71,7 +71,7 @@ def with_callbacks(url):
         for number in range(COUNT):
             client.async_stream_infer(**request(number))
         while not seen.is_complete():
-            seen.take(*answers.get(timeout=120))
+            seen.take(*answers.get(timeout=300))
         client.stop_stream()
     expect("answers left over", answers.qsize(), 0)
     seen.check(list(range(1, COUNT, 2)))

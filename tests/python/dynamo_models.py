@@ -206,7 +206,7 @@ def many_requests_at_a_time_are_answered_each_with_its_own():
         sent = [f"{number}", "x" * (number % 7)]
         client.async_infer("words", words(*sent), lambda result, error, sent=sent: came.put((sent, result, error)))
     for _ in range(count):
-        sent, result, error = came.get(timeout=120)
+        sent, result, error = came.get(timeout=300)
         assert error is None and texts(result) == sent, (sent, error)
 
 

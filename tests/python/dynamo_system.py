@@ -94,7 +94,7 @@ class Process:
         self._process.send_signal(number)
 
     def end(self):
-        return self._process.wait(timeout=120)
+        return self._process.wait(timeout=300)
 
     def kill(self):
         if self.is_running():
@@ -160,7 +160,7 @@ def until(holds, seconds=300):
 
 def get(url, data=None, kind="application/json"):
     request = urllib.request.Request(url, data=data, headers={"content-type": kind})
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return answer.read().decode()
 
 

@@ -59,7 +59,7 @@ class Load:
     def __exit__(self, kind, value, trace):
         self._is_over.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive(), "a request was never answered"
 
     def _send(self, number):
@@ -86,7 +86,7 @@ class Load:
 def ask(client, number):
     tensor = grpcclient.InferInput("INPUT0", [1], "INT32")
     tensor.set_data_from_numpy(numpy.array([number], numpy.int32))
-    return int(client.infer("slow", [tensor], client_timeout=120).as_numpy("OUTPUT0")[0])
+    return int(client.infer("slow", [tensor], client_timeout=300).as_numpy("OUTPUT0")[0])
 
 
 def has_answered(worker):
@@ -136,7 +136,7 @@ def two_workers_share_a_model_and_one_that_is_asked_to_end_loses_no_request():
         a.signal(signal.SIGTERM)
         status = a.end()
         load.more(20)
-        scrapes.join(60)
+        scrapes.join(300)
     assert not load.failed, load.failed
     assert status == 0, (status, a.text()[-3000:])
     at_end = b.count("slow")

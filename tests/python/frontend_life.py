@@ -137,7 +137,7 @@ def resources():
 
 def settled(threads, descriptors):
     """Whether no more of either is left; a thread that has ended leaves the list a moment later."""
-    for _ in range(1000):
+    for _ in range(30000):
         _, found, running = resources()
         if running <= threads and found <= descriptors:
             return True

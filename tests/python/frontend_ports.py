@@ -222,9 +222,9 @@ def ports_speak_tls():
             if mutual:
                 context.load_cert_chain(*client_side)
             url = f"https://localhost:{front.port}/v2/health/ready"
-            assert urllib.request.urlopen(url, context=context, timeout=60).status == 200
+            assert urllib.request.urlopen(url, context=context, timeout=300).status == 200
             with raises(Exception):
-                urllib.request.urlopen(url.replace("https", "http"), timeout=60)
+                urllib.request.urlopen(url.replace("https", "http"), timeout=300)
     missing = KServeGrpc(server, KServeGrpc.Options(use_ssl=True, server_cert="/nowhere", server_key="/nowhere"))
     with raises(tritonserver.InvalidArgumentError, "/nowhere"):
         missing.start()

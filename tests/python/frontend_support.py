@@ -91,7 +91,7 @@ def metrics(server, **options):
 
 
 def http_client(front, **options):
-    return tritonclient.http.InferenceServerClient(f"127.0.0.1:{front.port}", network_timeout=120, **options)
+    return tritonclient.http.InferenceServerClient(f"127.0.0.1:{front.port}", network_timeout=300, **options)
 
 
 def grpc_client(front, **options):
@@ -113,7 +113,7 @@ def ask(port, path, document=None, **headers):
     data = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

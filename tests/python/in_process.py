@@ -199,7 +199,7 @@ def responses_come_to_queues_and_iterators():
     inputs, responses = both(), queue.SimpleQueue()
     iterators = [server.model("test").infer(inputs=inputs, response_queue=responses) for _ in range(2)]
     for _ in range(2):
-        check(responses.get(timeout=60), inputs)
+        check(responses.get(timeout=300), inputs)
     for iterator in iterators:
         for response in iterator:
             check(response, inputs)
@@ -210,7 +210,7 @@ def responses_come_to_queues_and_iterators():
         model = server.model("test")
         iterators = [model.async_infer(inputs=inputs, response_queue=responses) for _ in range(2)]
         for _ in range(2):
-            check(await asyncio.wait_for(responses.get(), 60), inputs)
+            check(await asyncio.wait_for(responses.get(), 300), inputs)
         for iterator in iterators:
             async for response in iterator:
                 check(response, inputs)
@@ -278,7 +278,7 @@ def is_refused(call, *expected):
 def ask(url, body=None):
     try:
         data = json.dumps(body).encode() if body is not None else None
-        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=300) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -364,7 +364,7 @@ def nvidias_grpc_front_end_serves_our_models():
         client.async_stream_infer("test", [ones], request_id=str(at), enable_empty_final_response=True)
     ids = []
     for _ in range(40):
-        result, error = answers.get(timeout=60)
+        result, error = answers.get(timeout=300)
         assert error is None, error
         ids.append(result.get_response().id)
     assert all(ids.count(str(at)) == 4 for at in range(10)), ids

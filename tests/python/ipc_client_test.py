@@ -109,7 +109,7 @@ class Peer:
 
     def close(self):
         self.listener.close()
-        self.thread.join(60)
+        self.thread.join(300)
         self.words = self.memory = None
         os.close(self.object)
         self.directory.cleanup()

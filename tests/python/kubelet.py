@@ -42,7 +42,8 @@ def pod_spec(arguments, ports, flags):
         "ports": dict(zip(("http", "grpc", "metrics"), ports)),
         "models": {"repository": arguments.repository},
         "probes": {"periodSeconds": 1},
-        "drain": {"delaySeconds": 4, "exitSeconds": 30},
+        # Long enough for a client that is not run for seconds between choosing a pod and asking it.
+        "drain": {"delaySeconds": 10, "exitSeconds": 30},
         "flags": [f"--{service}-address=127.0.0.1" for service in ("http", "grpc", "metrics")] + flags,
     }
     script = pathlib.Path(__file__).with_name("kubernetes.py")
@@ -210,7 +211,7 @@ class Client(threading.Thread):
                     known = self.cluster.service.some()
                     pod = known[(self.number + self.connections) % len(known)]
                     self.connections += 1
-                    connection = http.client.HTTPConnection("127.0.0.1", pod.ports[0], timeout=60)
+                    connection = http.client.HTTPConnection("127.0.0.1", pod.ports[0], timeout=300)
                 connection.request("POST", PATH, BODY)
                 response = connection.getresponse()
                 answer = json.loads(response.read())

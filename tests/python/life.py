@@ -65,7 +65,7 @@ def is_ready(connection, model):
 
 
 def wait_for(what, holds):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not holds():
         if time.monotonic() > deadline:
             raise SystemExit(f"{what} never comes")

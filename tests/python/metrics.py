@@ -8,7 +8,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-with urllib.request.urlopen(sys.argv[1], timeout=60) as answer:
+with urllib.request.urlopen(sys.argv[1], timeout=300) as answer:
     assert answer.headers["Content-Type"].startswith("text/plain"), answer.headers["Content-Type"]
     text = answer.read().decode()
 

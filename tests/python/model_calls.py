@@ -10,7 +10,7 @@ import tritonclient.grpc as grpc
 import tritonclient.http as http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 class Answer:

@@ -143,7 +143,7 @@ def http_headers(url, format_):
     request = urllib.request.Request(
         f"{url}/v2/models/{MODEL}/infer", json.dumps(body).encode(), {f"{FIELD}-format": format_}
     )
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return {name.lower(): value for name, value in answer.headers.items()}
 
 
@@ -189,18 +189,18 @@ def bands(args):
     with grpc.insecure_channel(args.grpc[0]) as channel:
         # The client keeps the report to itself, for its balancer; it must not stumble over it.
         for metadata in (asks, []):
-            answer = infer_call(channel)(infer_request(), metadata=metadata, timeout=120)
+            answer = infer_call(channel)(infer_request(), metadata=metadata, timeout=300)
             assert answer.model_name == MODEL, answer
             stream = channel.stream_stream(
                 STREAM,
                 request_serializer=service_pb2.ModelInferRequest.SerializeToString,
                 response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
             )
-            assert len(list(stream(iter([infer_request()] * 3), metadata=metadata, timeout=120))) == 3
+            assert len(list(stream(iter([infer_request()] * 3), metadata=metadata, timeout=300))) == 3
             missing = infer_request()
             missing.model_name = "none"
             try:
-                infer_call(channel)(missing, metadata=metadata, timeout=120)
+                infer_call(channel)(missing, metadata=metadata, timeout=300)
                 raise AssertionError("a model that is not there answers")
             except grpc.RpcError as error:
                 assert error.code() == grpc.StatusCode.NOT_FOUND, error
@@ -212,7 +212,7 @@ def bands(args):
         interval = duration_pb2.Duration(nanos=200_000_000).SerializeToString()
         request = OrcaLoadReportRequest()
         request.report_interval.ParseFromString(interval)
-        call, count = reports(request, timeout=120), 0
+        call, count = reports(request, timeout=300), 0
         for report in call:
             check(report, "out of band")
             count += 1
@@ -246,7 +246,7 @@ def balance(args):
         infer = infer_call(channel)
         asks = [] if args.out_of_band else [(f"{FIELD}-format", "bin")]
         while time.monotonic() < over:
-            infer(infer_request(), metadata=asks, timeout=120, wait_for_ready=True)
+            infer(infer_request(), metadata=asks, timeout=300, wait_for_ready=True)
             time.sleep(0.002)
 
 

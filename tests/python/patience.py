@@ -20,6 +20,9 @@ from tritonclient.utils import InferenceServerException
 
 from connect import expect
 
+# One that is not run in time says nothing of the next.
+ATTEMPTS = 8
+
 
 def tensor(module, number, rows=1):
     array = np.full((rows,), number, dtype=np.int32)
@@ -47,7 +50,7 @@ def slow_one(url):
     with grpc.InferenceServerClient(url) as client:
         client.async_infer("slow", tensor(grpc, 1), lambda result, error: answers.put((result, error)))
         yield
-        result, error = answers.get(timeout=120)
+        result, error = answers.get(timeout=300)
         expect("error of the slow request", error, None)
         check(result, 1)
 
@@ -61,9 +64,9 @@ def grpc_timeouts(url):
             client.async_infer(
                 "slow", tensor(grpc, 3), lambda result, error: answers.put(error), client_timeout=0.1
             )
-            expect("status", answers.get(timeout=120).status(), "StatusCode.DEADLINE_EXCEEDED")
+            expect("status", answers.get(timeout=300).status(), "StatusCode.DEADLINE_EXCEEDED")
         # Enough time is enough.
-        check(client.infer("slow", tensor(grpc, 4), client_timeout=100), 4)
+        check(client.infer("slow", tensor(grpc, 4), client_timeout=300), 4)
 
 
 def grpc_cancellations(url):
@@ -77,7 +80,7 @@ def grpc_cancellations(url):
             for call in calls:
                 call.cancel()
             for _ in calls:
-                expect("status", answers.get(timeout=120).status(), "StatusCode.CANCELLED")
+                expect("status", answers.get(timeout=300).status(), "StatusCode.CANCELLED")
         check(client.infer("plain", tensor(grpc, 5)), 5)
 
 
@@ -91,7 +94,7 @@ def grpc_streams(url):
             answers = queue.Queue()
             client.start_stream(lambda result, error, to=answers: to.put((result, error)), stream_timeout=seconds)
             client.async_stream_infer("plain", tensor(grpc, 1))
-            result, error = answers.get(timeout=120)
+            result, error = answers.get(timeout=300)
             if error is None:
                 break
             expect("status of the stream", error.status(), "StatusCode.DEADLINE_EXCEEDED")
@@ -101,9 +104,9 @@ def grpc_streams(url):
         # More than can be answered in that time.
         for number in range(seconds + 2):
             client.async_stream_infer("slow", tensor(grpc, number))
-        result, error = answers.get(timeout=120)
+        result, error = answers.get(timeout=300)
         while error is None:
-            result, error = answers.get(timeout=120)
+            result, error = answers.get(timeout=300)
         expect("status of the stream", error.status(), "StatusCode.DEADLINE_EXCEEDED")
         client.stop_stream()
     # The client gives the stream up with everything on it.
@@ -113,12 +116,12 @@ def grpc_streams(url):
         for number in range(5):
             client.async_stream_infer("slow", tensor(grpc, number))
         client.stop_stream(cancel_requests=True)
-        result, error = answers.get(timeout=120)
+        result, error = answers.get(timeout=300)
         expect("status of the stream", error.status(), "StatusCode.CANCELLED")
         # The same client opens another one.
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("plain", tensor(grpc, 6))
-        result, error = answers.get(timeout=120)
+        result, error = answers.get(timeout=300)
         expect("error on the next stream", error, None)
         check(result, 6)
         client.stop_stream()
@@ -165,29 +168,34 @@ async def grpc_aio_all(url):
 
 def http_timeouts(url):
     with slow_one(options.grpc):
-        client = http.InferenceServerClient(url, network_timeout=0.2)
-        try:
-            answer = client.infer("slow", tensor(http, 2))
-            raise SystemExit(f"network_timeout: no error but {answer!r}")
-        except (TimeoutError, OSError):
-            pass
+        # One that is not run until the answer is there finds it in time.
+        for attempt in range(ATTEMPTS):
+            client = http.InferenceServerClient(url, network_timeout=0.2)
+            try:
+                answer = client.infer("slow", tensor(http, 2))
+            except (TimeoutError, OSError):
+                break
+            if attempt == ATTEMPTS - 1:
+                raise SystemExit(f"network_timeout: no error but {answer!r}")
         with contextlib.suppress(Exception):
             client.close()
-    client = http.InferenceServerClient(url, concurrency=8, connection_timeout=60, network_timeout=60)
+    client = http.InferenceServerClient(url, concurrency=8, connection_timeout=300, network_timeout=300)
     handles = [client.async_infer("plain", tensor(http, number)) for number in range(200)]
     for number, handle in enumerate(handles):
-        check(handle.get_result(timeout=120), number)
+        check(handle.get_result(timeout=300), number)
     client.close()
 
 
 async def http_aio_all(url):
     with slow_one(options.grpc):
         async with http_aio.InferenceServerClient(url, conn_timeout=0.2) as client:
-            try:
-                answer = await client.infer("slow", tensor(http, 2))
-                raise SystemExit(f"conn_timeout: no error but {answer!r}")
-            except TimeoutError:
-                pass
+            for attempt in range(ATTEMPTS):
+                try:
+                    answer = await client.infer("slow", tensor(http, 2))
+                except TimeoutError:
+                    break
+                if attempt == ATTEMPTS - 1:
+                    raise SystemExit(f"conn_timeout: no error but {answer!r}")
     async with http_aio.InferenceServerClient(url, conn_limit=16) as client:
         given_up = [asyncio.create_task(client.infer("slow", tensor(http, number))) for number in range(4)]
         await asyncio.sleep(0.05)
@@ -240,20 +248,20 @@ def crowds(grpc_url, http_url):
         work += [pool.submit(ask_alone, grpc, grpc_url, 1000 * index) for index in range(8)]
         work += [pool.submit(ask_alone, http, http_url, 1000 * index) for index in range(8)]
         for one in work:
-            one.result(timeout=120)
+            one.result(timeout=300)
 
 
 def settled(url):
     """What was given up leaves nothing behind: soon nothing is pending, and the model serves."""
     with grpc.InferenceServerClient(url) as client:
-        check(client.infer("slow", tensor(grpc, 1), client_timeout=100), 1)
+        check(client.infer("slow", tensor(grpc, 1), client_timeout=300), 1)
         started = time.monotonic()
         while True:
             stats = client.get_inference_statistics("slow").model_stats[0].inference_stats
             # Each accepted request ends once, well or not; the asker cannot know how many were accepted.
             if stats.success.count > 0 and stats.fail.count > 0:
                 return
-            if time.monotonic() - started > 100:
+            if time.monotonic() - started > 300:
                 raise SystemExit(f"statistics of the slow model: {stats}")
 
 

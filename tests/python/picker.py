@@ -95,7 +95,7 @@ def read(engine, text, wants_sizes):
 
 def main():
     engine, url, *options = sys.argv[1:]
-    with urllib.request.urlopen(url, timeout=120) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         text = answer.read().decode()
     try:
         print(json.dumps(read(engine, text, "--sizes" in options)))

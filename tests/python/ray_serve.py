@@ -138,6 +138,19 @@ def http(path, data=None, **options):
     return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=300)
 
 
+def apart(parts):
+    """What `parts(delay_ms)` yields, whose last part comes that much later: it was not there yet when the first one came.
+
+    A busy machine may read both late, and then gets another try with a longer delay.
+    """
+    for delay_ms in (3_000, 15_000, 60_000):
+        found = [(time.monotonic(), part) for part in parts(delay_ms)]
+        if found[-1][0] - found[0][0] > 0.15:
+            break
+    assert found[-1][0] - found[0][0] > 0.15, found
+    return [part for _, part in found]
+
+
 @case
 def the_pattern_of_the_tutorial_works_unchanged():
     import fastapi
@@ -206,18 +219,15 @@ def replicas_on_two_raylets_drain_without_a_failed_request():
         handle.infer.remote("nowhere", {"INPUT0": large}).result()
     with raises(InferenceError, "the model failed"):
         handle.infer.remote("words", {"WORDS": ["fail"]}).result()
-    delays = numpy.array([0, 0, 3000], "u4")
-    repeat = {"IN": numpy.array([7, 8, 9], "i4"), "DELAY": delays, "WAIT": numpy.array([0], "u4")}
+    def repeat(delay_ms):
+        delays = numpy.array([0, 0, delay_ms], "u4")
+        return {"IN": numpy.array([7, 8, 9], "i4"), "DELAY": delays, "WAIT": numpy.array([0], "u4")}
+
     with raises(InferenceError, "call stream"):
-        handle.infer.remote("repeat", repeat).result()
+        handle.infer.remote("repeat", repeat(0)).result()
     streaming = handle.options(stream=True)
-    times, values = [], []
-    for part in streaming.stream.remote("repeat", repeat):
-        times.append(time.monotonic())
-        values.append(part["OUT"].tolist())
-    assert values == [[7], [8], [9]], values
-    # The last one was not there yet when the first one came.
-    assert times[2] - times[0] > 0.15, times
+    values = apart(lambda delay_ms: streaming.stream.remote("repeat", repeat(delay_ms)))
+    assert [part["OUT"].tolist() for part in values] == [[7], [8], [9]], values
 
     brief = {"SECONDS": numpy.array([0.05], "f4")}
     long = {"IN": numpy.arange(20, dtype="i4"), "DELAY": numpy.full(20, 100, "u4"), "WAIT": numpy.array([0], "u4")}
@@ -281,9 +291,9 @@ def an_ingress_of_ones_own_streams():
     @serve.ingress(api)
     class Ingress(InferenceServer):
         @api.get("/count")
-        async def count(self, to: int):
+        async def count(self, to: int, delay_ms: int):
             delays = numpy.zeros(to, "u4")
-            delays[-1] = 300
+            delays[-1] = delay_ms
             inputs = {"IN": numpy.arange(to, dtype="i4"), "DELAY": delays, "WAIT": numpy.array([0], "u4")}
 
             async def lines():
@@ -301,10 +311,12 @@ def an_ingress_of_ones_own_streams():
     serve.run(Ingress.bind(options, load=["repeat"]), name="ingress", route_prefix="/ingress")
     with http("/ingress/loaded") as response:
         assert json.load(response) == ["repeat"]
-    with http("/ingress/count?to=3") as response:
-        lines = [(time.monotonic(), line) for line in response]
-    assert [line for _, line in lines] == [b"0\n", b"1\n", b"2\n"], lines
-    assert lines[2][0] - lines[0][0] > 0.15, lines
+
+    def lines(delay_ms):
+        with http(f"/ingress/count?to=3&delay_ms={delay_ms}") as response:
+            yield from response
+
+    assert apart(lines) == [b"0\n", b"1\n", b"2\n"]
     serve.delete("ingress")
 
 
@@ -404,11 +416,14 @@ def a_server_beside_speaks_its_whole_protocol_and_ends_with_its_replica():
     for path in ["models/nowhere", "health/live%3Fx"]:
         with raises(urllib.error.HTTPError, "404"):
             http(f"/beside/v2/{path}")
-    body = json.dumps({"IN": [7, 8, 9], "DELAY": [0, 0, 3000], "WAIT": 0}).encode()
-    with http("/beside/v2/models/repeat/generate_stream", body) as response:
-        events = [(time.monotonic(), json.loads(line[5:])) for line in response if line.startswith(b"data:")]
-    assert [event["OUT"] for _, event in events] == [7, 8, 9], events
-    assert events[2][0] - events[0][0] > 0.15, events
+
+    def events(delay_ms):
+        body = json.dumps({"IN": [7, 8, 9], "DELAY": [0, 0, delay_ms], "WAIT": 0}).encode()
+        with http("/beside/v2/models/repeat/generate_stream", body) as response:
+            yield from (json.loads(line[5:]) for line in response if line.startswith(b"data:"))
+
+    found = apart(events)
+    assert [event["OUT"] for event in found] == [7, 8, 9], found
 
     array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
     inputs = {"INPUT0": array, "INPUT2": ["a", "ä"]}

@@ -26,7 +26,7 @@ def over_grpc(args):
     if args.certificate:
         options |= {"certificate_chain": args.certificate, "private_key": args.key}
     with grpc_client.InferenceServerClient(args.url, **options) as client:
-        expect("ready", client.is_server_ready(client_timeout=60), True)
+        expect("ready", client.is_server_ready(client_timeout=300), True)
         for count in [1, 1000, 1_000_000]:
             infer(grpc_client, client, count)
         answers = []
@@ -48,7 +48,7 @@ def refused_over_grpc(args):
         options |= {"certificate_chain": args.certificate, "private_key": args.key}
     with grpc_client.InferenceServerClient(args.url, **options) as client:
         try:
-            client.is_server_live(client_timeout=60)
+            client.is_server_live(client_timeout=300)
         except InferenceServerException as error:
             expect("status", error.status(), "StatusCode.UNAVAILABLE")
             return

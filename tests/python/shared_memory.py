@@ -112,7 +112,7 @@ def in_flight(connection, asked):
             call = lambda result, error: answers.put(error)
             connection.client.async_infer("simple", inputs, call, outputs=outputs)
         for _ in asked:
-            expect("error", answers.get(timeout=120), None)
+            expect("error", answers.get(timeout=300), None)
 
 
 def strings(connection, regions):

@@ -42,7 +42,7 @@ def in_flight(connection, count):
             )
         by_number = {}
         for _ in asked:
-            number, result, error = answers.get(timeout=120)
+            number, result, error = answers.get(timeout=300)
             expect(f"error of request {number}", error, None)
             by_number[number] = result
         results = [by_number[number] for number in range(count)]

@@ -48,7 +48,7 @@ def with_callbacks(url):
         for number in range(COUNT):
             client.async_stream_infer(**request(number))
         for number in range(COUNT):
-            check(number, *answers.get(timeout=120))
+            check(number, *answers.get(timeout=300))
         client.stop_stream()
 
 

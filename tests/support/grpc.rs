@@ -2,11 +2,17 @@
 //! received.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request};
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
@@ -16,6 +22,7 @@ use crate::server::PATIENCE;
 pub struct Grpc {
     runtime: Runtime,
     sender: h2::client::SendRequest<Bytes>,
+    turns: Arc<Turns>,
 }
 
 /// The end of a call: `grpc-status` and the decoded `grpc-message`.
@@ -67,11 +74,13 @@ pub const SERVICE: &str = "/inference.GRPCInferenceService/";
 impl Grpc {
     pub fn connect(address: SocketAddr) -> Grpc {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let turns = Arc::new(Turns::default());
         let sender = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
             stream.set_nodelay(true).expect("TCP_NODELAY");
             let mut builder = h2::client::Builder::new();
             builder.initial_window_size(8 << 20).initial_connection_window_size(16 << 20).max_frame_size(1 << 20);
+            let stream = Counted { stream, turns: turns.clone() };
             let (sender, connection) = builder.handshake::<_, Bytes>(stream).await.expect("the HTTP/2 handshake");
             tokio::spawn(async move {
                 // The end of the connection is reported by the exchanges that it interrupts.
@@ -79,7 +88,7 @@ impl Grpc {
             });
             sender
         });
-        Grpc { runtime, sender }
+        Grpc { runtime, sender, turns }
     }
 
     /// Whether the server has sent GOAWAY.
@@ -186,12 +195,21 @@ impl Grpc {
     }
 
     /// Lets the connection write the queued data of calls; otherwise the first read of a reply would do that.
+    ///
+    /// While much arrives, a connection may use up all of a turn by reading, and write nothing: it then gets more
+    /// turns, until it has written or has nothing to do. One flush may be of what was queued earlier, hence two.
     pub fn flush(&mut self) {
-        self.runtime.block_on(async {
-            for _ in 0..16 {
+        let turns = &self.turns;
+        let (before, mut idle, mut given) = (turns.flushes.load(Ordering::Relaxed), 0, 0);
+        let is_written = || turns.flushes.load(Ordering::Relaxed) >= before + 2;
+        self.runtime.block_on(patiently(async {
+            while given < 16 || (idle < 16 && !is_written()) {
+                let reads = turns.reads.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
+                idle = if turns.reads.load(Ordering::Relaxed) == reads { idle + 1 } else { 0 };
+                given += 1;
             }
-        });
+        }));
     }
 
     /// Cancels the call (RST_STREAM with CANCEL).
@@ -259,6 +277,56 @@ impl Status {
         let code = code.unwrap_or_else(|| panic!("no grpc-status in {headers:?}"));
         let message = headers.get("grpc-message").map(|value| percent_decode(value.as_bytes())).unwrap_or_default();
         Status { code, message }
+    }
+}
+
+/// How often a connection has tried to read, and has written all that it had.
+#[derive(Default)]
+struct Turns {
+    reads: AtomicU64,
+    flushes: AtomicU64,
+}
+
+/// A socket that counts the turns of its connection.
+struct Counted {
+    stream: TcpStream,
+    turns: Arc<Turns>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.turns.reads.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.stream).poll_read(context, to)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, from)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() {
+            self.turns.flushes.fetch_add(1, Ordering::Relaxed);
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -60,7 +60,9 @@ fn install(server: &Path, python: &Python) -> Result<Installed, String> {
     let version = version.as_deref().and_then(|name| name.strip_prefix("python")).ok_or("no version of Python")?;
     let stub = from.join("python_backend_stubs").join(version).join("triton_python_backend_stub");
     let copied = to.join("triton_python_backend_stub");
-    fs::copy(&stub, &copied).map_err(wrong(&stub))?;
+    // Not by this process: a child that another thread starts would have the file open to write, so that it could not
+    // be executed.
+    Command::new("cp").arg(&stub).arg(&copied).status().map_err(wrong(&stub))?;
     let _ = Command::new("chmod").arg("+x").arg(&copied).status();
     // The stub searches modules beside the backend, and ignores PYTHONPATH.
     for package in ["numpy", "numpy.libs"] {

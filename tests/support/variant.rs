@@ -79,9 +79,9 @@ pub fn run_again_on_epoll(but: &[&str]) {
         but.iter().filter(|module| !tests.lines().any(|test| test.starts_with(**module))).collect();
     assert!(unknown.is_empty(), "no test is in {unknown:?}");
     let mut again = Command::new(&binary);
-    // In parallel with the tests of the first run, which use the cores too.
+    // This test is the last of the first run, or nearly: the second has the cores to itself.
     let output = again
-        .args(["--test-threads=2", "--color=never"])
+        .arg("--color=never")
         .args(but.iter().flat_map(|module| ["--skip", module]))
         .env(ENGINE, "epoll")
         .env(SECOND_RUN, "1")

@@ -193,7 +193,7 @@ mod tests {
         let began = Instant::now();
         let mut freed = Vec::new();
         while freed.len() < count {
-            assert!(began.elapsed() < Duration::from_secs(60), "only {freed:?}");
+            assert!(began.elapsed() < Duration::from_secs(300), "only {freed:?}");
             freed.extend(imported.take_freed(100));
             std::thread::yield_now();
         }
@@ -254,7 +254,7 @@ mod tests {
         drop(link);
         let began = Instant::now();
         while kept.strong_count() > 0 {
-            assert!(began.elapsed() < Duration::from_secs(60));
+            assert!(began.elapsed() < Duration::from_secs(300));
             std::thread::yield_now();
         }
         assert_eq!(simulated.violations(), Vec::<String>::new());

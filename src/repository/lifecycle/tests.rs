@@ -144,7 +144,7 @@ fn states(lifecycle: &Lifecycle, name: &str) -> Vec<(i64, &'static str, String)>
 }
 
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(300);
     while !is_so() {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(1));

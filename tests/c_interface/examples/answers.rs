@@ -55,7 +55,7 @@ fn an_identity_copies_what_is_asked_for() {
         empty["inputs"][0]["data"] = json!([]);
         empty["outputs"] = json!([{ "name": "OUTPUT0" }]);
         assert_eq!(asked.infer("copies", &empty), json!({ "OUTPUT0": [[2, 0], []] }));
-        assert_eq!(asked.counts("copies"), [3, 0, 6, 3]);
+        asked.wait_for_counts("copies", |counts| counts == [3, 0, 6, 3]);
         let batches = &asked.statistics("copies")["batch_stats"];
         assert_eq!((&batches[0]["batch_size"], &batches[0]["compute_infer"]["count"]), (&json!(2), &json!(3)));
     });
@@ -91,7 +91,7 @@ fn requests_of_a_batch_are_answered_one_by_one() {
         let expected = "[request id: <id_unknown>] unknown request input name INPUT7";
         assert!(refused.0 == 400 && expected.ends_with(&refused.1), "{refused:?}");
         // Of the batch count the items that had an answer.
-        assert_eq!(asked.counts("together"), [2, 1, 4, 1]);
+        asked.wait_for_counts("together", |counts| counts == [2, 1, 4, 1]);
         let batches = &asked.statistics("together")["batch_stats"];
         assert_eq!((&batches[0]["batch_size"], &batches[0]["compute_infer"]["count"]), (&json!(4), &json!(1)));
     });
@@ -118,8 +118,7 @@ fn sequences_are_summed_up() {
             let refused = asked.infer(model, &step(9, 1, ""));
             let text = refused[1].as_str().unwrap_or_default();
             assert!(text.contains("inference request for sequence 9 to model"), "{model}: {refused}");
-            let counts = asked.counts(model);
-            assert_eq!((counts[0], counts[2]), (11, 11), "{model}: successes and items");
+            asked.wait_for_counts(model, |[successes, _, items, _]| (successes, items) == (11, 11));
         }
     });
 }
@@ -149,9 +148,9 @@ fn a_caller_answers_what_the_other_model_answers() {
         let text = "inference request batch-size must be <= 8 for 'copied'";
         assert!(refused[1].as_str().is_some_and(|found| found.contains(text)), "{refused}");
         failures += 2;
-        assert_eq!(asked.counts("caller"), [1, failures, 1, 1]);
-        let inner = asked.counts("copied");
-        assert_eq!((inner[0], inner[2], inner[3]), (1, 2, 1), "what was called counts as well");
+        asked.wait_for_counts("caller", |counts| counts == [1, failures, 1, 1]);
+        // What was called counts as well.
+        asked.wait_for_counts("copied", |[successes, _, items, runs]| (successes, items, runs) == (1, 2, 1));
     });
 }
 
@@ -229,7 +228,7 @@ fn many_callers_call_at_the_same_time() {
                 });
             }
         });
-        assert_eq!(asked.counts("caller"), [100, 0, 100, 100]);
+        asked.wait_for_counts("caller", |counts| counts == [100, 0, 100, 100]);
     });
 }
 

@@ -46,6 +46,10 @@ pub fn everywhere_in(
 }
 
 impl Asked<'_> {
+    fn who(&self) -> &'static str {
+        if self.is_ours { "ours" } else { "the official server" }
+    }
+
     pub fn peer(&self) -> Peer {
         Peer::connect(self.server.http)
     }
@@ -73,14 +77,16 @@ impl Asked<'_> {
 
     /// Asks for the statistics until `fact` holds of them.
     pub fn statistics_until(&self, model: &str, fact: impl Fn(&Value) -> bool) -> Value {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         loop {
             let found = self.statistics(model);
             if fact(&found) {
                 return found;
             }
-            assert!(started.elapsed() < nereid_test_support::server::PATIENCE, "{model}: {found}");
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            // What tells most comes first: whoever summarizes a failure may cut the text off.
+            let (who, responses) = (self.who(), &found["response_stats"]);
+            assert!(started.elapsed() < PATIENCE, "{who}, '{model}': response_stats {responses}, of {found}");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -105,7 +111,11 @@ impl Asked<'_> {
             if are_expected(counts) {
                 return;
             }
-            assert!(started.elapsed() < PATIENCE, "successes, failures, items, executions of '{model}': {counts:?}");
+            let who = self.who();
+            assert!(
+                started.elapsed() < PATIENCE,
+                "{who}, '{model}': successes, failures, items, executions: {counts:?}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -113,10 +113,28 @@ fn squares_are_counted_response_by_response() {
 #[test]
 fn who_leaves_ends_the_work_for_him() {
     let Some(directory) = backends() else { return };
-    everywhere(models().path(), &[&flag(&directory)], |asked| {
+    let directory = flag(&directory);
+    let flags = [&*directory, "--model-control-mode=explicit", "--load-model=repeats", "--load-model=squares"];
+    everywhere(models().path(), &flags, |asked| {
+        // At their pace, more responses than anybody waits for.
+        let (values, delays) = (vec![7; 10_000], vec![100; 10_000]);
         let mut grpc = Grpc::connect(asked.server.grpc);
         let mut exchange = open(&mut grpc);
-        // More than anybody waits for.
+        grpc.send(&mut exchange, &repeats(&values, &delays, 0));
+        assert_eq!(read(&grpc.next(&mut exchange).expect("a response")), json!([7, 0]));
+        grpc.cancel(exchange);
+        // A model is unloaded when its last request has ended.
+        let unloaded = asked.peer().post("/v2/repository/models/repeats/unload", &[], b"{}");
+        assert_eq!(unloaded.status, 200, "{}", unloaded.text());
+        asked.server.wait_for_log("successfully unloaded 'repeats' version 1");
+
+        // As fast as the model can, which is only for ours: the official server queues responses without a bound, and
+        // where it cannot keep up with the model it does not get to the cancellation behind them.
+        if !asked.is_ours {
+            return;
+        }
+        let mut grpc = Grpc::connect(asked.server.grpc);
+        let mut exchange = open(&mut grpc);
         grpc.send(&mut exchange, &vectors("squares", "s", &[("IN", "INT32", &[i32::MAX])]));
         assert_eq!(read(&grpc.next(&mut exchange).expect("a response")), json!([i32::MAX]));
         grpc.cancel(exchange);

@@ -10,7 +10,7 @@ use crate::native::program;
 use nereid_test_support::http::Peer;
 use nereid_test_support::library::{Libraries, compiled, text_of};
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::{Server, run_to_end};
+use nereid_test_support::server::{PATIENCE, Server, run_to_end};
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 /// Two models that use the cache, and one that does not.
@@ -27,6 +27,9 @@ pub fn repository() -> Repository {
 /// A request does without a library that no thread asks within this time.
 const PATIENCE_OF_REQUESTS: Duration = Duration::from_millis(100);
 
+/// A busy machine answers all requests of one of so many rounds in time.
+const ROUNDS: usize = 50;
+
 thread_local! {
     /// One of this test's requests took so long that it may have gone by the cache.
     static WAS_SLOW: Cell<bool> = const { Cell::new(false) };
@@ -35,19 +38,20 @@ thread_local! {
 /// Has a server asked in a round of requests that `fits` then; once more with another server where it does not and one
 /// of the requests may have gone by the cache, because the machine was slow: then its counts say nothing.
 pub fn in_time(round: impl Fn() -> Server, fits: impl Fn(&Server) -> bool) -> Server {
-    for _ in 0..10 {
+    for _ in 0..ROUNDS {
         WAS_SLOW.set(false);
         let server = round();
         let asked = Instant::now();
-        // A library may count an execution after it has answered.
-        while !fits(&server) && asked.elapsed() < Duration::from_secs(2) {
+        // A library may count an execution after it has answered. Counts that say nothing are not waited for long.
+        let patience = if WAS_SLOW.get() { Duration::from_secs(2) } else { PATIENCE };
+        while !fits(&server) && asked.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(2));
         }
         if fits(&server) || !WAS_SLOW.get() {
             return server;
         }
     }
-    panic!("ten rounds that do not fit, and in each a request took more than {PATIENCE_OF_REQUESTS:?}");
+    panic!("{ROUNDS} rounds that do not fit, and in each a request took more than {PATIENCE_OF_REQUESTS:?}");
 }
 
 /// Asks `model` for the numbers from `first` on, and checks the answer.

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use super::program::in_time;
 use nereid_test_support::skip::skip;
 use nereid_test_support::variant::is_second_run;
 
@@ -23,7 +24,7 @@ pub fn run<A: AsRef<OsStr>>(program: &Path, arguments: &[A]) -> Option<String> {
     command.args(["--error-exitcode=99", "--leak-check=full"]);
     command.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect"]);
     command.arg(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let output = command.output().expect("valgrind runs");
+    let output = in_time(&mut command);
     let report = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program:?}: {}\n{report}", output.status);
     assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}");

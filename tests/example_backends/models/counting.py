@@ -1,6 +1,7 @@
 """Decoupled: answers n with n responses from a thread of its own, and looks whether anybody still listens."""
 
 import threading
+import time
 
 import numpy
 import triton_python_backend_utils as utils
@@ -24,6 +25,8 @@ class TritonPythonModel:
                 utils.Logger.log_info("counting saw the cancellation")
                 break
             sender.send(utils.InferenceResponse([utils.Tensor("OUT", numpy.array([index], numpy.int32))]))
+            # The official server queues without a bound what comes faster than it can send.
+            time.sleep(0.01)
         sender.send(flags=utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def finalize(self):

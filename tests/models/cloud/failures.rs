@@ -8,6 +8,7 @@ use nereid_request::Code;
 use serde_json::json;
 
 use super::stands::{Mount, Stands, open};
+use nereid_test_support::server::free_port;
 
 fn variables(pairs: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     pairs.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
@@ -109,8 +110,8 @@ fn a_bucket_that_is_not_there_and_a_host_that_is_down() {
         assert!(error.message.starts_with(start), "{error}");
         assert!(error.message.contains("check the name of the bucket"), "{error}");
     }
-    // Bound, then closed: nobody listens there.
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    // Nobody listens there, nor gets it meanwhile.
+    let port = free_port();
     let location = format!("s3://127.0.0.1:{port}/models/repo");
     let store = open(&location, &mount, &stands.s3_keys()).expect("a store");
     let error = store.models().expect_err("nobody");

@@ -21,8 +21,8 @@ fn the_model_whose_last_request_is_longest_ago_makes_room() {
     let server = start(&repository, &["--model-count-max=3", "--model-pin=kept"]);
     let mut peer = Peer::connect(server.http);
     ["kept", "a", "b"].into_iter().for_each(|name| must_infer(&mut peer, name, 1));
-    // Milliseconds order the uses.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    // Of models that have been loaded for less than five seconds and longer ones, the latter go first.
+    std::thread::sleep(std::time::Duration::from_secs(6));
     must_infer(&mut peer, "a", 2);
     must_infer(&mut peer, "c", 3);
     assert_eq!(resident(&mut peer), ["a", "c", "kept"]);

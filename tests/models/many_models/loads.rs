@@ -27,7 +27,7 @@ fn every_kind_of_request_loads_its_model() {
     names.into_iter().chain(["first", "second", "untouched"]).for_each(|name| add_identity(&repository, name));
     repository.model("pipeline", ENSEMBLE);
     each(&ALL, |variant| {
-        let server = Server::start(variant, repository.path(), &[EXPLICIT, ON_DEMAND]);
+        let server = Server::start(variant, repository.path(), &[EXPLICIT, ON_DEMAND, PATIENT]);
         let (mut peer, mut grpc) = (Peer::connect(server.http), Grpc::connect(server.grpc));
         assert_eq!(peer.get("/v2/models/http/ready").status, 400, "it is not loaded, and readiness does not load it");
         assert_eq!(state(&mut peer, "http"), Default::default(), "a name only");
@@ -166,7 +166,7 @@ fn the_mode_none_loads_only_what_is_pinned() {
     ["by_flag", "other"].into_iter().for_each(|name| add_identity(&repository, name));
     let more = "parameters { key: \"nereid.pinned\" value { string_value: \"true\" } }";
     repository.identity_of("identity", "by_config", 0, &[Pair::new("INT32", "-1")], more);
-    let server = Server::start(usual(), repository.path(), &[ON_DEMAND, "--model-pin=by_flag"]);
+    let server = Server::start(usual(), repository.path(), &[ON_DEMAND, PATIENT, "--model-pin=by_flag"]);
     let mut peer = Peer::connect(server.http);
     let ready = |peer: &mut Peer| {
         let rows = index(peer).into_iter().filter(|(_, state, _)| state == "READY");

@@ -245,15 +245,16 @@ fn repeated_loads_do_not_keep_memory() {
             unload(&mut peer, "m");
             wait_for_unload(&server, &mut peer, "m");
         }
-        (server.resident_kib(), server.threads(), server.descriptors())
     };
-    let (memory, threads, descriptors) = cycle(WARM);
-    let (memory_after, threads_after, descriptors_after) = cycle(MORE);
+    cycle(WARM);
+    let (memory, threads, descriptors) = (server.resident_kib(), server.threads(), server.descriptors());
+    cycle(MORE);
+    // An instance's thread may end a moment after its model.
+    server.wait_until("no more threads and descriptors are there", || {
+        server.threads() <= threads + 2 && server.descriptors() <= descriptors + 2
+    });
+    let memory_after = server.resident_kib();
     assert!(memory_after < memory + GROWTH_KIB_MAX, "{memory} KiB, {MORE} loads later {memory_after} KiB");
-    assert!(
-        threads_after <= threads + 2 && descriptors_after <= descriptors + 2,
-        "{threads_after} {descriptors_after}"
-    );
-    println!("{memory} KiB, then {memory_after} KiB; {threads} threads, then {threads_after}");
+    println!("{memory} KiB, then {memory_after} KiB; {threads} threads, then {}", server.threads());
     server.stop();
 }

@@ -227,7 +227,8 @@ fn metrics_live_as_long_as_their_objects() {
     probe.value("kept.pop('metric') and None");
     assert!(has("probe_things{of=\"me\"} 2.5"), "one of them is left");
     probe.value("kept.pop('family') and None");
-    assert!(!has("probe_things{of=\"me\"} 2.5"), "the family is gone");
+    // The worker tells of it in its own time.
+    probe.server.wait_until("the family is gone", || !has("probe_things{of=\"me\"} 2.5"));
     let text = probe.value("kept['other'].value()");
     assert!(text.contains("the corresponding 'MetricFamily' has been deleted"), "{text}");
 }

@@ -32,6 +32,8 @@ fn a_request_that_a_model_drops_gets_an_error() {
     each(&variant::ALL, |variant| {
         let Some(server) = serve(variant) else { return };
         let mut peer = Peer::connect(server.http);
+        // Those that completed the configurations may still be ending.
+        server.wait_until("there are two workers", || trouble::children(server.pid()).len() == 2);
         let before = trouble::children(server.pid());
         for words in ["drop", "drop_each", "drop_senders", "drop_from_list"] {
             let answer = trouble::act(&mut peer, "dropping", words);

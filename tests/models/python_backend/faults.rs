@@ -181,7 +181,7 @@ fn an_execution_that_takes_too_long_is_ended_and_names_its_limit() {
 fn every_request_of_a_batch_is_answered_when_its_worker_dies() {
     let repository = models::repository(&[]);
     let batching =
-        "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 100000000 preferred_batch_size: [ 4 ] }";
+        "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 3600000000 preferred_batch_size: [ 4 ] }";
     trouble::add(&repository, "trouble", 1, batching);
     let Some(server) = models::serve(usual(), &repository, &[]) else { return };
     let body = |words: &str| String::from_utf8(trouble::body(words)).unwrap().replace("[1]", "[1,1]").into_bytes();

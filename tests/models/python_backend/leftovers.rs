@@ -54,9 +54,10 @@ fn workers_and_what_they_have_started_end_with_a_server_that_is_killed() {
     let repository = models::repository(&["sums"]);
     trouble::add(&repository, "trouble", 3, "");
     let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+    // Those that completed the configurations may still be ending.
+    trouble::wait_until("there are four workers", || trouble::children(server.pid()).len() == 4);
     let workers = trouble::children(server.pid());
     assert_eq!(trouble::shared_names(server.pid()), Vec::<String>::new());
-    assert_eq!(workers.len(), 4);
     signal(server.pid(), "KILL");
     let (status, _) = server.wait();
     assert!(!status.success());

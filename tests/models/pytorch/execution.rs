@@ -123,7 +123,7 @@ fn requests_that_wait_are_run_as_one_batch() {
     let Some(library) = library_flag() else { return };
     let repository = Repository::new();
     let config = "max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: \
-                  60000000 } ";
+                  3600000000 } ";
     let config = config.to_owned()
         + &tensor("input", "INPUT0", "TYPE_FP32", "16")
         + &tensor("output", "OUTPUT__0", "TYPE_FP32", "16");

@@ -17,6 +17,7 @@ use nereid_test_support::http::Peer;
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
+use nereid_test_support::steadily::in_time;
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
@@ -616,29 +617,33 @@ fn a_slow_reader_holds_the_model_back_and_not_the_memory() {
     let Some(directory) = backends() else { return };
     each(&variant::ALL, |variant| {
         for flags in [&[][..], &["--grpc-max-response-pool-size=1"]] {
-            let (_repository, server) = start_later(variant, &directory, flags);
-            let before = server.resident_kib();
-            let mut grpc = Grpc::connect(server.grpc);
-            let mut exchange = open(&mut grpc);
-            let values: Vec<i32> = (0..BIG as i32).collect();
-            grpc.send(&mut exchange, &later("big", &values));
-            grpc.half_close(&mut exchange);
-            let mut most = 0;
-            for value in 0..BIG as i32 {
-                let answer = next(&mut grpc, &mut exchange);
-                assert_eq!((answer.values(), answer.inner.raw_output_contents[0].len()), (vec![value], 1 << 20));
-                if value % 20 == 0 {
-                    // Nothing is read meanwhile; others are served.
-                    let mut other = Grpc::connect(server.grpc);
-                    let plain = single("plain", "p", "INPUT0", &[value]);
-                    other.call::<ModelInferResponse>("ModelInfer", &plain).expect("an answer");
-                    most = most.max(server.resident_kib());
+            in_time(|window| {
+                let (_repository, server) = start_later(variant, &directory, flags);
+                let before = server.resident_kib();
+                let mut grpc = Grpc::connect(server.grpc);
+                let mut exchange = open(&mut grpc);
+                let values: Vec<i32> = (0..BIG as i32).collect();
+                grpc.send(&mut exchange, &later("big", &values));
+                grpc.half_close(&mut exchange);
+                let mut most = 0;
+                for value in 0..BIG as i32 {
+                    // A client that reads nothing for so long loses its stream.
+                    window.open(Duration::from_secs(10));
+                    let answer = next(&mut grpc, &mut exchange);
+                    assert_eq!((answer.values(), answer.inner.raw_output_contents[0].len()), (vec![value], 1 << 20));
+                    if value % 20 == 0 {
+                        // Nothing is read meanwhile; others are served.
+                        let mut other = Grpc::connect(server.grpc);
+                        let plain = single("plain", "p", "INPUT0", &[value]);
+                        other.call::<ModelInferResponse>("ModelInfer", &plain).expect("an answer");
+                        most = most.max(server.resident_kib());
+                    }
                 }
-            }
-            assert_eq!(grpc.finish(exchange).status.code, code::OK);
-            let grown = most.saturating_sub(before) >> 10;
-            assert!(grown < BIG as u64 / 3, "the server grew by {grown} MiB");
-            server.stop();
+                assert_eq!(grpc.finish(exchange).status.code, code::OK);
+                let grown = most.saturating_sub(before) >> 10;
+                assert!(grown < BIG as u64 / 3, "the server grew by {grown} MiB");
+                server.stop();
+            });
         }
     });
 }

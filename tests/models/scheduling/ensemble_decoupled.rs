@@ -1,6 +1,7 @@
 //! Ensembles with decoupled steps (contract/schedulers.md section 5, "decoupled steps").
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nereid_wire::inference::{ModelInferRequest, ModelInferResponse};
 use serde_json::Value;
@@ -14,6 +15,7 @@ use nereid_test_support::grpc::{Grpc, code};
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::steadily::in_time;
 use nereid_test_support::variant::{self, each, usual};
 
 /// `e` repeats, and hands the values, not the numbers, through `plain`; `around` is an ensemble of it.
@@ -120,32 +122,36 @@ fn a_slow_reader_holds_the_first_step_back_and_not_the_memory() {
     let Some(directory) = backends() else { return };
     each(&variant::ALL, |variant| {
         for flags in [&[][..], &["--grpc-max-response-pool-size=1"]] {
-            let (repository, server) = start_later(variant, &directory, &[flags, &EXPLICIT[..]].concat());
-            let steps = ["later INPUT0=INPUT0 -> OUTPUT0=A", "plain INPUT0=A -> OUTPUT0=OUT"];
-            repository.model("e", &ensemble("e", "INPUT0", "OUT", &steps, ""));
-            load(&server, "e");
-            let before = server.resident_kib();
-            let mut grpc = Grpc::connect(server.grpc);
-            let mut exchange = open(&mut grpc);
-            let values: Vec<i32> = (0..BIG as i32).collect();
-            grpc.send(&mut exchange, &of("e", later("big", &values)));
-            grpc.half_close(&mut exchange);
-            let mut most = 0;
-            for value in 0..BIG as i32 {
-                let answer = next(&mut grpc, &mut exchange);
-                assert_eq!((answer.values(), answer.inner.raw_output_contents[0].len()), (vec![value], 1 << 20));
-                if value % 20 == 0 {
-                    // Nothing is read meanwhile; others are served, also by the same step.
-                    let mut other = Grpc::connect(server.grpc);
-                    let plain = single("plain", "p", "INPUT0", &[value]);
-                    other.call::<ModelInferResponse>("ModelInfer", &plain).expect("an answer");
-                    most = most.max(server.resident_kib());
+            in_time(|window| {
+                let (repository, server) = start_later(variant, &directory, &[flags, &EXPLICIT[..]].concat());
+                let steps = ["later INPUT0=INPUT0 -> OUTPUT0=A", "plain INPUT0=A -> OUTPUT0=OUT"];
+                repository.model("e", &ensemble("e", "INPUT0", "OUT", &steps, ""));
+                load(&server, "e");
+                let before = server.resident_kib();
+                let mut grpc = Grpc::connect(server.grpc);
+                let mut exchange = open(&mut grpc);
+                let values: Vec<i32> = (0..BIG as i32).collect();
+                grpc.send(&mut exchange, &of("e", later("big", &values)));
+                grpc.half_close(&mut exchange);
+                let mut most = 0;
+                for value in 0..BIG as i32 {
+                    // A client that reads nothing for so long loses its stream.
+                    window.open(Duration::from_secs(10));
+                    let answer = next(&mut grpc, &mut exchange);
+                    assert_eq!((answer.values(), answer.inner.raw_output_contents[0].len()), (vec![value], 1 << 20));
+                    if value % 20 == 0 {
+                        // Nothing is read meanwhile; others are served, also by the same step.
+                        let mut other = Grpc::connect(server.grpc);
+                        let plain = single("plain", "p", "INPUT0", &[value]);
+                        other.call::<ModelInferResponse>("ModelInfer", &plain).expect("an answer");
+                        most = most.max(server.resident_kib());
+                    }
                 }
-            }
-            assert_eq!(grpc.finish(exchange).status.code, code::OK);
-            let grown = most.saturating_sub(before) >> 10;
-            assert!(grown < BIG as u64 / 3, "the server grew by {grown} MiB");
-            server.stop();
+                assert_eq!(grpc.finish(exchange).status.code, code::OK);
+                let grown = most.saturating_sub(before) >> 10;
+                assert!(grown < BIG as u64 / 3, "the server grew by {grown} MiB");
+                server.stop();
+            });
         }
     });
 }

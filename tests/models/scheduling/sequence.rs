@@ -338,7 +338,7 @@ fn an_idle_sequence_makes_room_though_nobody_comes() {
 #[test]
 fn who_waits_in_the_backlog_may_give_up_or_run_out_of_time() {
     let repository = Repository::new();
-    let batching = format!("sequence_batching {{ max_sequence_idle_microseconds: 60000000 {STATE} }}");
+    let batching = format!("sequence_batching {{ {PATIENT} {STATE} }}");
     repository.model("states", &config("states", "states", 1, 1, &batching, ""));
     each(&variant::ALL, |variant| {
         let Some(server) = start(variant, &repository, &[]) else { return };
@@ -347,6 +347,12 @@ fn who_waits_in_the_backlog_may_give_up_or_run_out_of_time() {
         // One whose client leaves, one whose time is up, one that waits.
         let mut leaver = Grpc::connect(server.grpc);
         let left = post(&mut leaver, &message("states", 2, Start, 1));
+        // A call that ends before it has arrived whole is no request.
+        server.wait_until("it waits", || {
+            let page = Peer::connect(server.metrics).get("/metrics").text();
+            let pending = page.lines().find(|line| line.starts_with("nv_inference_pending_request_count{"));
+            pending.is_some_and(|line| line.ends_with(" 1"))
+        });
         let mut timed = message("states", 3, On, 1);
         timed.parameters.insert(
             "timeout".to_owned(),

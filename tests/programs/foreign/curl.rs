@@ -53,7 +53,9 @@ fn curl(arguments: &[&str], input: &[u8]) -> Got {
 
 fn try_curl(arguments: &[&str], input: &[u8]) -> (Option<i32>, Got) {
     let mut command = Command::new("curl");
-    command.args(["--silent", "--show-error", "--verbose", "--max-time", "120", "--noproxy", "*"]);
+    command.args(["--silent", "--show-error", "--verbose", "--max-time", "300", "--noproxy", "*"]);
+    // By default it sends a body when "100 Continue" has not come for a second.
+    command.args(["--expect100-timeout", "300"]);
     command.args(["--write-out", "\n%{http_code} %{http_version} %{num_connects}"]).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("curl starts");

@@ -27,7 +27,7 @@ fn run(python: &Python, server: Server, routes: &str) {
     generator.args(["--max-examples", &examples, "--no-shrink", "--continue-on-failure"]);
     generator.args(["--include-path-regex", routes, "--suppress-health-check", "all", "--warnings", "off"]);
     let checks = "status_code_conformance,content_type_conformance,response_schema_conformance";
-    generator.args(["--no-color", "--checks", checks]);
+    generator.args(["--no-color", "--request-timeout", "300", "--checks", checks]);
     let output = generator.current_dir(&scratch).output().expect("the generator runs");
     let text = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
     let _ = std::fs::remove_dir_all(&scratch);

@@ -1,6 +1,8 @@
 //! Invalid HTTP/2 sent to a whole server: for each script the response, and the state of the connection afterwards (RFC
 //! 9113). Another client is served meanwhile.
 
+use std::time::Duration;
+
 use nereid_wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use prost::Message;
 
@@ -11,6 +13,7 @@ use nereid_test_support::http2::{
 };
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::Server;
+use nereid_test_support::steadily::in_time;
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
@@ -358,34 +361,39 @@ fn a_header_bomb_is_refused_without_being_built() {
 #[test]
 fn calls_survive_goodbyes_that_cross_them() {
     each(&variant::ALL, |variant| {
-        let (_repository, server) = start(variant, &[]);
-        // The client says goodbye in the middle of its call.
-        let mut peer = RawPeer::greet(server.grpc, &[]);
-        peer.open(1, &live()).send(&frame(kind::GOAWAY, 0, 0, &[0; 8]));
-        peer.message(1, &ServerLiveRequest {}.encode_to_vec());
-        assert_eq!(peer.finish(1).1, None);
-        // The server does, while a call is open and another is on its way.
-        let mut busy = RawPeer::greet(server.grpc, &[]);
-        busy.open(1, &live()).send(&frame(kind::PING, 0, 0, b"in order"));
-        busy.expect(kind::PING);
-        server.terminate();
-        let warning = busy.expect(kind::GOAWAY);
-        assert_eq!((warning.number(0), warning.number(4)), (0x7fff_ffff, error::NO_ERROR));
-        let asked = busy.expect(kind::PING);
-        busy.message(1, &ServerLiveRequest {}.encode_to_vec());
-        busy.open(3, &live()).message(3, &ServerLiveRequest {}.encode_to_vec());
-        let mut ended = 0;
-        let mut last = None;
-        while ended < 2 {
-            let frame = busy.next().expect("both calls are answered");
-            ended += u32::from(frame.kind == kind::HEADERS && frame.has(END_STREAM));
-            last = Some(frame).filter(|frame| frame.kind == kind::GOAWAY).or(last);
-            assert!(last.is_none(), "not before its ping is answered, or seconds have passed: {last:?}");
-        }
-        busy.try_send(&frame(kind::PING, ACK, 0, &asked.payload));
-        assert_eq!(busy.end().map(|(code, _)| code), Some(error::NO_ERROR));
-        let (status, log) = server.wait();
-        assert_eq!(status.code(), Some(0), "{log}");
+        in_time(|window| {
+            let (_repository, server) = start(variant, &[]);
+            // The client says goodbye in the middle of its call.
+            let mut peer = RawPeer::greet(server.grpc, &[]);
+            peer.open(1, &live()).send(&frame(kind::GOAWAY, 0, 0, &[0; 8]));
+            peer.message(1, &ServerLiveRequest {}.encode_to_vec());
+            assert_eq!(peer.finish(1).1, None);
+            // The server does, while a call is open and another is on its way.
+            let mut busy = RawPeer::greet(server.grpc, &[]);
+            busy.open(1, &live()).send(&frame(kind::PING, 0, 0, b"in order"));
+            busy.expect(kind::PING);
+            // The server waits no longer for the client's answer to its ping.
+            window.open(Duration::from_secs(2));
+            server.terminate();
+            let warning = busy.expect(kind::GOAWAY);
+            assert_eq!((warning.number(0), warning.number(4)), (0x7fff_ffff, error::NO_ERROR));
+            let asked = busy.expect(kind::PING);
+            busy.message(1, &ServerLiveRequest {}.encode_to_vec());
+            busy.open(3, &live()).message(3, &ServerLiveRequest {}.encode_to_vec());
+            let mut ended = 0;
+            let mut last = None;
+            while ended < 2 {
+                let frame = busy.next().expect("both calls are answered");
+                ended += u32::from(frame.kind == kind::HEADERS && frame.has(END_STREAM));
+                last = Some(frame).filter(|frame| frame.kind == kind::GOAWAY).or(last);
+                assert!(last.is_none(), "not before its ping is answered, or seconds have passed: {last:?}");
+            }
+            window.close();
+            busy.try_send(&frame(kind::PING, ACK, 0, &asked.payload));
+            assert_eq!(busy.end().map(|(code, _)| code), Some(error::NO_ERROR));
+            let (status, log) = server.wait();
+            assert_eq!(status.code(), Some(0), "{log}");
+        });
     });
 }
 

@@ -28,6 +28,12 @@ fn one_table_has_the_rates_of_the_traffic() {
     let repository = models(["busy".to_owned(), "idle".to_owned()]);
     let server = Server::start(usual(), repository.path(), &["--metrics-config=histogram_phases=true"]);
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    // A machine that stands still for an interval answers nothing in it; and the page has a moment when a request is
+    // counted, and its inference is not yet.
+    let is_whole = |table: &str| {
+        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.any(|row| row.len() > 6 && row[0] == "busy" && row[3] != "0" && row[5] == row[3] && row[6] == "1")
+    };
     let table = thread::scope(|scope| {
         scope.spawn(|| {
             let mut peer = Peer::connect(server.http);
@@ -39,10 +45,16 @@ fn one_table_has_the_rates_of_the_traffic() {
         // From the first answer on, some requests fall into every interval.
         server.wait_until("a request is answered", || sent.load(Ordering::Relaxed) > 0);
         let at = address(&server);
-        let (status, out, err) = run_to_end(&["top", "--once", "--interval=2", &at[0], &at[1]]);
+        let mut tables = (0..10).map(|_| {
+            let (status, out, err) = run_to_end(&["top", "--once", "--interval=2", &at[0], &at[1]]);
+            let is_well = status.code() == Some(0) && err.is_empty();
+            (is_well, out + &err)
+        });
+        let table = tables.find(|(is_well, table)| !is_well || is_whole(table));
         is_over.store(true, Ordering::Relaxed);
-        assert_eq!((status.code(), err.as_str()), (Some(0), ""), "{out}");
-        out
+        let (is_well, table) = table.expect("none of ten tables has a rate, and the same one of inferences");
+        assert!(is_well, "{table}");
+        table
     });
     let busy = row(&table, "busy");
     assert_eq!((busy.len(), &busy[1..3]), (12, &["1", "READY"][..]), "{table}");
@@ -181,7 +193,12 @@ fn three_hundred_models_scroll_sort_and_open_in_a_terminal() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    terminal.press(&["Escape", "Escape", "p"]);
+    // What follows an escape at once belongs to it for the terminal.
+    terminal.press(&["Escape"]);
+    terminal.wait_for("the table", |screen| screen.contains("MODEL"));
+    terminal.press(&["Escape"]);
+    terminal.wait_for("all models", |screen| !screen.contains("filter: 277"));
+    terminal.press(&["p"]);
     terminal.wait_for("the pause", |screen| screen.contains("PAUSED") && screen.contains("MODEL"));
     terminal.resize(140, 40);
     terminal.wait_for("more columns on a wider screen", |screen| screen.contains("P50") && screen.contains("INF/S"));

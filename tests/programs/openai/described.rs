@@ -55,7 +55,7 @@ fn generated_requests_are_no_errors_of_the_server() {
     generator.args(["--phases", "coverage,fuzzing", "--seed", "1", "--max-examples", &examples]);
     generator.args(["--no-shrink", "--continue-on-failure", "--suppress-health-check", "all", "--warnings", "off"]);
     let checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
-    generator.args(["--no-color", "--checks", checks]);
+    generator.args(["--no-color", "--request-timeout", "300", "--checks", checks]);
     let output = generator.current_dir(&scratch).output().expect("the generator runs");
     let text = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
     let _ = std::fs::remove_dir_all(&scratch);

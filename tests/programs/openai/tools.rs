@@ -222,7 +222,8 @@ fn a_response_with_a_call_that_is_too_long_ends_once() {
         return;
     }
     let (repository, tokenizer) = (repository(&[MOCK]), Tokenizer::new());
-    let flags = [&tokenizer.flag(), "--tool-call-parser=hermes"];
+    // No silence of a slow machine is that long: a comment would be one that is not due.
+    let flags = [&tokenizer.flag(), "--tool-call-parser=hermes", "--openai-keep-alive=600"];
     let Some(frontend) = Frontend::start(&repository, &flags) else { return };
     let tool = json!({"type": "function", "name": "get_current_weather", "parameters": {"type": "object"}});
     for letters in [140_000, 400_000] {

@@ -107,7 +107,7 @@ fn json_holds_all_that_was_measured() {
     let (_repository, server) = start();
     let reports = Reports::new();
     let (grpc, path) = (server.grpc.to_string(), reports.at("run.json"));
-    let run = ["-m", "numbers", "-i", "grpc", "-u", &grpc, "--request-rate-range=400:800:400", "--request-count=120"];
+    let run = ["-m", "numbers", "-i", "grpc", "-u", &grpc, "--request-rate-range=50:100:50", "--request-count=120"];
     let more = ["--json", &path, "-H", "authorization: secret", "--request-parameter", "a:7:int", "--seed=9"];
     measured(&[&run[..], &SHAPE, &more].concat());
     let text = reports.read("run.json");
@@ -118,7 +118,7 @@ fn json_holds_all_that_was_measured() {
     assert_eq!((&value["plan"]["rules"]["seed"], &value["model"]["name"]), (&9.into(), &"numbers".into()));
     assert_eq!(value["plan"]["first_request"][0]["shape"], serde_json::json!([1, 16]));
     let points = value["points"].as_array().expect("points");
-    assert_eq!(points.iter().map(|point| &point["load"]["value"]).collect::<Vec<_>>(), [400.0, 800.0]);
+    assert_eq!(points.iter().map(|point| &point["load"]["value"]).collect::<Vec<_>>(), [50.0, 100.0]);
     for point in points {
         assert_eq!((&point["completed"], &point["failed"]), (&120.into(), &0.into()), "{point}");
         assert_eq!(point["server"]["success"]["count"], 120, "{point}");

@@ -54,6 +54,13 @@ impl StandIn {
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// The requests of the last run, each of which sends `count`: a run whose figures are void is repeated.
+    pub fn asked_last(&self, count: usize) -> Vec<Asked> {
+        let mut asked = self.asked();
+        assert!(!asked.is_empty() && asked.len().is_multiple_of(count), "{} requests in runs of {count}", asked.len());
+        asked.split_off(asked.len() - count)
+    }
 }
 
 /// One request after the other, until the client goes.

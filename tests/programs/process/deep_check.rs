@@ -117,17 +117,21 @@ fn a_runtime_that_hangs_is_stopped_with_all_that_it_started() {
     let repository = Repository::new();
     plug_in(&repository, "ending", "hang");
     plug_in(&repository, "ending", "fine");
-    let words = [&format!("--backend-directory={}", backends.display()), "--timeout-secs=10", "--jobs=2"];
-    let (code, out, _) = deep(&repository, &words);
-    assert_eq!(code, Some(1), "{out}");
-    demand(
-        &[
-            "hang in ~: 1 problem\n  the model is not loaded within 10 s (backend ending); --timeout-secs sets another",
-            "    | ending.c: hang.\n",
-            "1 of 2 models would load\n",
-        ],
-        &out,
-    );
+    let directory = format!("--backend-directory={}", backends.display());
+    // On a busy machine the model beside it may need more time.
+    for secs in [10, 60, 180] {
+        let timeout = format!("--timeout-secs={secs}");
+        let (code, out, _) = deep(&repository, &[&*directory, &timeout, "--jobs=2"]);
+        assert_eq!(code, Some(1), "{out}");
+        if secs < 180 && out.contains("0 of 2 models would load\n") {
+            continue;
+        }
+        let text = format!(
+            "hang in ~: 1 problem\n  the model is not loaded within {secs} s (backend ending); --timeout-secs sets another"
+        );
+        demand(&[&*text, "    | ending.c: hang.\n", "1 of 2 models would load\n"], &out);
+        break;
+    }
     let child = std::fs::read_to_string(repository.path().join("hang/child")).expect("the number of its child");
     // One that was killed is there until somebody has waited for it.
     let runs = || {

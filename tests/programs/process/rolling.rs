@@ -170,7 +170,8 @@ impl Load {
 fn rolling_over_a_shared_port_loses_nothing() {
     each(&variant::ALL, |variant| {
         let repository = plain_repository();
-        let flags = ["--reuse-http-port=true", "--reuse-grpc-port=true", "--drain-delay=0.3"];
+        // A client that is not run between connecting and asking loses nothing within the delay.
+        let flags = ["--reuse-http-port=true", "--reuse-grpc-port=true", "--drain-delay=10"];
         let old = Server::start(variant, repository.path(), &flags);
         let (load, threads) = Load::start(&old);
         let ports = [format!("--http-port={}", old.http.port()), format!("--grpc-port={}", old.grpc.port())];
@@ -181,6 +182,8 @@ fn rolling_over_a_shared_port_loses_nothing() {
         load.wait_for_answers(2, &threads, &new);
         load.finish(threads, &log);
         assert_eq!(status.code(), Some(0), "{log}");
+        // The second signal ends the delay.
+        new.terminate();
         new.stop();
     });
 }
@@ -198,6 +201,8 @@ fn taking_over_loses_nothing() {
             format!("--take-over={}", exchange.display()),
             format!("--http-unix-socket={}", unix.display()),
             "--exit-timeout-secs=60".to_owned(),
+            // It ends when its clients have gone; this is for one that is not run for long between two requests.
+            "--drain-delay=30".to_owned(),
         ];
         let first: Vec<&str> = flags.iter().map(String::as_str).collect();
         let mut old = Server::start(variant, repository.path(), &first);
@@ -227,6 +232,8 @@ fn taking_over_loses_nothing() {
         stream.read_to_string(&mut answer).expect("an answer");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert_eq!(Peer::connect(metrics).get("/metrics").status, 200);
+        // The second signal ends the delay.
+        old.terminate();
         old.stop();
         assert!(!exchange.exists() && !unix.exists(), "the last server removes the files");
     });

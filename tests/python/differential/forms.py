@@ -124,7 +124,7 @@ def classes(server):
 def together(server):
     """Three requests that are one execution; the model says so. They wait for each other."""
     asks = [Ask("together", [("IN", "INT32", [1, 2], [number, 1])]) for number in range(3)]
-    calls = [server.stub.ModelInfer.future(server.message_of(ask), timeout=120) for ask in asks]
+    calls = [server.stub.ModelInfer.future(server.message_of(ask), timeout=300) for ask in asks]
     from wire import readable
 
     yield "three together", [readable(call.result()) for call in calls]

@@ -26,13 +26,15 @@ def cases(server):
 def settled(server, model=None):
     """The statistics when nothing moves any more: a model may count after its answer has gone."""
     path = f"/v2/models/{model}/stats" if model else "/v2/models/stats"
-    before = None
-    while True:
+    before, equal = None, 0
+    # Not for a moment, in which a busy machine may run no server.
+    while equal < 3:
+        if before is not None:
+            time.sleep(0.3)
         found = [without_times(one) for one in server.http("GET", path)["body"]["model_stats"]]
-        if found == before:
-            return found[0] if model else found
+        equal = equal + 1 if found == before else 0
         before = found
-        time.sleep(0.3)
+    return found[0] if model else found
 
 
 def without_sizes(model):

@@ -76,7 +76,7 @@ def with_region(server, region, key):
         there = shared_memory.get_contents_as_numpy(region, np.float32, [4], 32)
         yield f"output {name}, in the region", there.tolist()
     # The official server lets go of a region some time after the answer that it was used for.
-    for _ in range(100):
+    for _ in range(3000):
         name, answer = http("unregister", "POST", f"{BASE}/region/mine/unregister")
         if "currently in use" not in str(answer):
             break

@@ -68,7 +68,7 @@ class Slot:
         return self._value(answer)
 
     def wait(self):
-        answer = self.answers.get(timeout=60)
+        answer = self.answers.get(timeout=300)
         self.tail += 1
         return self._value(answer)
 

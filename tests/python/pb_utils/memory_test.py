@@ -146,7 +146,7 @@ class Order(unittest.TestCase):
         thread.join(0.05)
         self.assertTrue(thread.is_alive(), "the third is not handled yet")
         server.words[1] = 3
-        thread.join(60)
+        thread.join(300)
         self.assertFalse(thread.is_alive())
 
 

@@ -12,7 +12,7 @@ WORKER = str(ROOT / "src/backend/python/worker")
 def said(program):
     """The lines that a process of its own prints."""
     head = "import os, signal, subprocess, sys\nsys.path.insert(0, %r)\nfrom nereid_python import loop\n" % WORKER
-    ran = subprocess.run([sys.executable, "-B", "-c", head + program], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-B", "-c", head + program], capture_output=True, text=True, timeout=300)
     return ran.returncode, ran.stdout.splitlines(), ran.stderr
 
 

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::hostile::{assert_healthy, expect_descriptors, http2_session};
 use nereid_test_support::http::Peer;
@@ -16,7 +16,7 @@ fn trickle(address: std::net::SocketAddr, front: &[u8]) -> Vec<u8> {
     stream.set_nodelay(true).expect("TCP_NODELAY");
     stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a read timeout");
     stream.write_all(front).expect("send");
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let (mut answer, mut portion) = (Vec::new(), [0; 4096]);
     loop {
         assert!(started.elapsed() < PATIENCE, "a peer that trickles stays for ever: {:?}", front.escape_ascii());
@@ -34,8 +34,8 @@ fn trickle(address: std::net::SocketAddr, front: &[u8]) -> Vec<u8> {
 fn peers_that_trickle_are_given_up() {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
-    // What trickles here moves some 50 bytes a second.
-    let flags = ["--slow-peer-secs=1", "--slow-peer-min-rate=2000", "--log-info=false"];
+    // What trickles here moves some 50 bytes a second. Others, which a busy machine delays, need not be as quick.
+    let flags = ["--slow-peer-secs=5", "--slow-peer-min-rate=2000", "--log-info=false"];
     let server = Server::start(usual(), repository.path(), &flags);
     let session = http2_session(&[0; 4000]);
     let cases: [(std::net::SocketAddr, &[u8]); 4] = [
@@ -62,6 +62,7 @@ fn health_answers_when_descriptors_run_out() {
     let program = binary().into_string().expect("the binary's path is UTF-8");
     let words = ["sh", "-c", "ulimit -n 200; exec \"$0\" \"$@\"", &program].map(str::to_owned);
     let flags = ["--log-info=false"];
+    let started = Instant::now();
     let server = Server::start_under(&words, usual(), repository.path(), &flags, "/v2/health/ready");
     let descriptors = server.descriptors();
     let idle: Vec<_> = (0..400).map(|_| TcpStream::connect(server.http).expect("a connection")).collect();
@@ -73,5 +74,7 @@ fn health_answers_when_descriptors_run_out() {
     expect_descriptors(&server, descriptors);
     assert_healthy(&server);
     let log = server.stop();
-    assert!(log.matches("cannot accept a connection").count() <= 3, "{log}");
+    // Once in ten seconds, of each thread that accepts.
+    let most = 3 * (1 + started.elapsed().as_secs() as usize / 10);
+    assert!(log.matches("cannot accept a connection").count() <= most, "{log}");
 }

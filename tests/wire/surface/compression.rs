@@ -271,8 +271,8 @@ fn unpacking_leaves_turns_to_others() {
     let spaces = vec![b' '; 60 << 20];
     let packed = gzip(&spaces);
     // On a busy machine it may be the other client that gets no turn: then a round says nothing.
-    let most = (0..10).map(|_| answered_beside(&server, &packed)).find(|between| *between > 20);
-    assert!(most.is_some(), "in ten rounds no more than 20 requests were answered while one was unpacked");
+    let most = (0..40).map(|_| answered_beside(&server, &packed)).find(|between| *between > 20);
+    assert!(most.is_some(), "in forty rounds no more than 20 requests were answered while one was unpacked");
     server.stop();
 }
 

@@ -11,6 +11,7 @@ use nereid_test_support::http::{Answer, Peer, infer_with_tail, request};
 use nereid_test_support::python::Python;
 use nereid_test_support::repository::{Pair, Repository};
 use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::steadily::{Window, in_time};
 use nereid_test_support::variant::{self, Variant, each, usual};
 
 pub const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
@@ -350,8 +351,11 @@ fn a_waiting_library_sees_the_cancellation() {
 /// Responses of a MiB each, and as much as JSON: far more than the server may keep for one client.
 const BIG: usize = 150;
 
+/// A client that reads nothing for so long loses its connection.
+const UNREAD: Duration = Duration::from_secs(10);
+
 /// Asks for so many, reads them with pauses, and returns by how many MiB the server grew meanwhile.
-fn read_slowly(variant: Variant, directory: &Path, flags: &[&str], count: usize) -> u64 {
+fn read_slowly(variant: Variant, directory: &Path, flags: &[&str], count: usize, window: &Window) -> u64 {
     let (_repository, server) = start_later(variant, directory, flags);
     let before = server.resident_kib();
     let mut peer = Peer::connect(server.http);
@@ -361,6 +365,7 @@ fn read_slowly(variant: Variant, directory: &Path, flags: &[&str], count: usize)
     assert_eq!(peer.head().status, 200);
     let mut most = 0;
     for (at, value) in values.iter().enumerate() {
+        window.open(UNREAD);
         let event = peer.chunk().expect("an event");
         let text = String::from_utf8_lossy(&event);
         let expected = format!("\"data\":[{value},{value},");
@@ -381,18 +386,26 @@ fn read_slowly(variant: Variant, directory: &Path, flags: &[&str], count: usize)
 #[test]
 fn a_slow_reader_holds_the_model_back_and_not_the_memory() {
     let Some(directory) = later_backend() else { return };
-    let grown = read_slowly(usual(), &directory, &[], BIG);
-    assert!(grown < BIG as u64 / 2, "the server grew by {grown} MiB");
+    in_time(|window| {
+        let grown = read_slowly(usual(), &directory, &[], BIG, window);
+        assert!(grown < BIG as u64 / 2, "the server grew by {grown} MiB");
+    });
     each(&variant::ALL, |variant| {
-        let grown = read_slowly(variant, &directory, &["--grpc-max-response-pool-size=1"], 50);
-        assert!(grown < 25, "the server grew by {grown} MiB");
+        in_time(|window| {
+            let grown = read_slowly(variant, &directory, &["--grpc-max-response-pool-size=1"], 50, window);
+            assert!(grown < 25, "the server grew by {grown} MiB");
+        });
     });
 }
 
 #[test]
 fn a_client_that_never_reads_loses_its_connection_and_nobody_else_does() {
     let Some(directory) = later_backend() else { return };
-    let (_repository, server) = start_later(usual(), &directory, &[]);
+    in_time(|window| never_read_and_slowly_read(&directory, window));
+}
+
+fn never_read_and_slowly_read(directory: &Path, window: &Window) {
+    let (_repository, server) = start_later(usual(), directory, &[]);
     let values: Vec<i32> = (0..BIG as i32).collect();
     let mut stuck = Peer::connect(server.http);
     let body = later("big", &values);
@@ -406,6 +419,7 @@ fn a_client_that_never_reads_loses_its_connection_and_nobody_else_does() {
     let (mut read, started) = (0, Instant::now());
     while !server.log().contains(gone) {
         assert!(started.elapsed() < PATIENCE, "who never reads keeps its connection:\n{}", server.log());
+        window.open(UNREAD);
         if read < BIG - 50 {
             slow.chunk().expect("an event");
             read += 1;
@@ -417,7 +431,9 @@ fn a_client_that_never_reads_loses_its_connection_and_nobody_else_does() {
         got += 1;
     }
     assert!(got < BIG / 2, "{got} responses");
+    window.open(UNREAD);
     while slow.chunk().is_some() {
+        window.open(UNREAD);
         read += 1;
     }
     assert_eq!(read, BIG, "the slow one has everything");

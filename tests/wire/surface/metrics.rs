@@ -505,7 +505,12 @@ fn first_responses_fall_into_the_buckets_of_their_model() {
         assert_eq!(ask(&server, "plain", &body("[1]", &[1], "")), 200);
         // Refused at the door: no response of the model.
         assert_eq!(ask(&server, "slow", &body("[1,1]", &[1], "")), 400);
-        let page = Page::of(server.metrics);
+        let page = wait_for(&server, "all of them", |page| {
+            [("slow", 3), ("plain", 1), ("around", 1)].into_iter().all(|(model, count)| {
+                page.count(&format!("{FIRST}_count"), model) == count
+                    && page.count("nv_inference_request_success", model) == count
+            }) && page.count(&format!("{}_count", PHASES[3]), "slow") == 3
+        });
         let of = |family: &str, model: &str, bound: &str| {
             page.value(&format!("{family}_bucket"), &[("model", model), ("le", bound)])
         };
@@ -793,8 +798,15 @@ fn histograms_lead_to_traced_requests() {
         let answer =
             Peer::connect(server.http).post(path, &[("traceparent", &parent)], body("[1]", &[1], "").as_bytes());
         assert_eq!(answer.status, 200);
-        server.wait_until("the exemplar is there", || page().contains(id));
-        let text = page();
+        let mut text = String::new();
+        server.wait_until("the exemplars are there", || {
+            text = page();
+            let has = |family: &&str| {
+                let start = format!("{family}_bucket{{model=\"plain\"");
+                text.lines().any(|line| line.starts_with(&start) && line.contains(id))
+            };
+            PHASES.iter().chain([&FIRST]).all(has)
+        });
         check_open_metrics(&text);
         let exemplar = format!(" # {{trace_id=\"{id}\"}} ");
         for family in PHASES.iter().chain([&FIRST]) {
@@ -890,7 +902,9 @@ fn many_models_and_many_readers_are_all_answered() {
         for model in 0..MODELS {
             repository.identity(&format!("m{model}"), 0, &one());
         }
-        let flags = ["--metrics-config=summary_latencies=true", "--metrics-config=histogram_phases=true"];
+        // Those that have not read a page yet are not slow, whatever 150 requests take.
+        let patient = "--slow-peer-secs=600";
+        let flags = ["--metrics-config=summary_latencies=true", "--metrics-config=histogram_phases=true", patient];
         let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
         let mut readers: Vec<Peer> = (0..16).map(|_| Peer::connect(server.metrics)).collect();
         for reader in &mut readers {

@@ -15,7 +15,7 @@ use nereid_test_support::certificates::Certificates;
 use nereid_test_support::grpc::{Grpc, SERVICE, code, frame};
 use nereid_test_support::http::Peer;
 use nereid_test_support::repository::{Pair, Repository};
-use nereid_test_support::server::{PATIENCE, Server};
+use nereid_test_support::server::{PATIENCE, Server, free_port};
 use nereid_test_support::variant::{self, each, usual};
 
 /// What came: the head of each request, and its body.
@@ -263,8 +263,8 @@ fn tensors_are_not_traced_and_the_log_says_so() {
 #[test]
 fn a_collector_that_is_not_there_disturbs_nobody() {
     let repository = repository();
-    // A port of a listener that is gone, and one that never answers.
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that nobody listens at, nor gets meanwhile, and one that never answers.
+    let gone = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for address in [gone, silent.local_addr().unwrap()] {
         let settings = [

@@ -204,10 +204,16 @@ fn grpc_calls_end_with_a_report() {
     });
 }
 
-/// One value of a report that is asked for on a route that no instance executes for.
-fn reported(server: &Server, name: &str) -> f64 {
+/// Values of one report that is asked for on a route that no instance executes for.
+fn reported_together<const N: usize>(server: &Server, names: [&str; N]) -> [f64; N] {
     let answer = Peer::connect(server.http).post("/v2/models/none/infer", &[(ASKS, "json")], b"");
-    values(field(&answer).expect("a report")).get(name).copied().unwrap_or_else(|| panic!("no {name}"))
+    let values = values(field(&answer).expect("a report"));
+    names.map(|name| values.get(name).copied().unwrap_or_else(|| panic!("no {name}")))
+}
+
+fn reported(server: &Server, name: &str) -> f64 {
+    let [value] = reported_together(server, [name]);
+    value
 }
 
 fn slow(ms: u64) -> Repository {
@@ -236,7 +242,11 @@ fn the_part_of_the_time_that_an_instance_executes_is_reported() {
         }
     });
     server.wait_until("half of the time is reported", || (0.4..=0.6).contains(&utilization()));
-    server.wait_until("requests are counted", || (0.5..=2.5).contains(&reported(&server, "rps_fractional")));
+    // However fast the client is: requests a second, of which each executes for 400 ms, are part of this second.
+    server.wait_until("requests are counted", || {
+        let [part, rate] = reported_together(&server, ["application_utilization", "rps_fractional"]);
+        (0.4..=0.6).contains(&part) && (0.35..=0.6).contains(&(part / rate))
+    });
     over.store(true, Ordering::Relaxed);
     client.join().expect("the client");
     server.wait_until("the instance is idle", || utilization() < 0.05);
@@ -274,25 +284,30 @@ fn a_queue_is_reported() {
 /// Failed requests are errors, and make no instance busy.
 #[test]
 fn errors_are_counted() {
-    let repository = Repository::new();
-    let limited = "dynamic_batching { default_queue_policy { max_queue_size: 1 } } \
-                   parameters { key: \"execute_delay_ms\" value { string_value: \"500\" } }";
-    repository.identity_of("identity", "full", 4, &[Pair::new("INT32", "1")], limited);
-    let server = Server::start(usual(), repository.path(), &[]);
+    let (repository, gate) = (Repository::new(), Gate::new());
+    let queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }";
+    let limited = format!("{}{queue}", gate.of_executions());
+    repository.identity_of(gate::BACKEND, "full", 1, &[Pair::new("INT32", "1")], &limited);
+    let Some(backends) = backend::directory_flag() else { return };
+    let server = Server::start(usual(), repository.path(), &[&backends]);
     reported(&server, "eps");
     let body = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,1],"data":[1]}]}"#;
-    let clients: Vec<_> = (0..4)
-        .map(|_| {
-            let address = server.http;
-            std::thread::spawn(move || {
-                let mut peer = Peer::connect(address);
-                (0..40).filter(|_| peer.post("/v2/models/full/infer", &[], body).status == 503).count()
-            })
-        })
-        .collect();
-    server.wait_until("errors are reported", || reported(&server, "eps") > 0.0);
-    let refused: usize = clients.into_iter().map(|client| client.join().expect("a client")).sum();
-    assert!(refused > 0);
+    let send = || {
+        let mut peer = Peer::connect(server.http);
+        peer.send(&request("POST", "/v2/models/full/infer", &[], body));
+        peer
+    };
+    let mut executes = send();
+    gate.wait_until_held(&server, "full");
+    let mut waits = send();
+    server.wait_until("one waits", || reported(&server, "named_metrics.queue_depth") == 1.0);
+    // There is no room for any more.
+    server.wait_until("errors are reported", || {
+        assert_eq!(send().answer().status, 503);
+        reported(&server, "eps") > 0.0
+    });
+    gate.open();
+    assert_eq!([executes.answer().status, waits.answer().status], [200, 200]);
     server.stop();
 }
 

@@ -295,10 +295,10 @@ fn peers_that_trickle_over_tls_are_given_up() {
     let Some(files) = Certificates::make() else { return };
     let repository = repository();
     let mut flags = files.server_flags("grpc");
-    flags.extend(["--slow-peer-secs=1", "--slow-peer-min-rate=4000"].map(str::to_owned));
+    flags.extend(["--slow-peer-secs=10", "--slow-peer-min-rate=4000"].map(str::to_owned));
     let server = start_grpc(usual(), &repository, &flags);
     let mut peer = files.connect(server.grpc, &["h2"]);
-    // The handshake may take longer than a read below waits.
+    // The handshake may take longer than a read below waits, though not longer than the server does.
     peer.conn.complete_io(&mut peer.sock).expect("a handshake");
     peer.sock.set_read_timeout(Some(Duration::from_millis(20))).expect("a read timeout");
     // The head of a HEADERS frame whose 16,000 bytes come one by one.

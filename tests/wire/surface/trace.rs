@@ -355,8 +355,8 @@ fn an_answer_from_the_cache_computes_nothing() {
 #[test]
 fn a_request_that_is_cancelled_in_its_queue_has_no_answer_in_its_trace() {
     let (repository, files) = (Repository::new(), Files::new());
-    // What waits for seven more waits a minute for them.
-    let waits = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 60000000 }";
+    // What waits for seven more waits an hour for them.
+    let waits = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 3600000000 }";
     repository.identity_of("identity", "waiting", 8, &one(), waits);
     let server = start(&repository, &files.flags("TIMESTAMPS"));
     let input = json!({"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [1]});

@@ -173,7 +173,7 @@ impl World {
     fn wait(&self, what: &str, holds: impl Fn() -> bool) {
         let begun = Instant::now();
         while !holds() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+            assert!(begun.elapsed() < Duration::from_secs(300), "{what}");
             std::thread::yield_now();
         }
     }

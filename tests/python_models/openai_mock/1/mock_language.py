@@ -20,7 +20,7 @@ Texts by these commands obey `stop`, not `max_tokens`. How it is said:
 
     <<name KEY>>           under which <<state KEY>> finds this request
     <<sleep MS>>           before each token
-    <<hang>>               after the first token nothing more, until the request is cancelled (or 60 s)
+    <<hang>>               after the first token nothing more, until the request is cancelled (or 900 s)
     <<fail K [CODE]>>      the K-th response (from 1) is an error with that code of Triton (INTERNAL) and the last
     <<die K>>              the process is killed instead of sending the K-th response
     <<final empty>>        the FINAL flag comes alone; <<final counts>>: with an empty text, and 1 for both counts;

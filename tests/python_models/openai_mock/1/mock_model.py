@@ -12,7 +12,7 @@ import triton_python_backend_utils as pb_utils
 from mock_language import Chunk, Script, chunks, say
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-HANG_S = 60.0
+HANG_S = 900.0
 POLL_S = 0.002
 
 

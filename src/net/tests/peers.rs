@@ -34,9 +34,18 @@ thread_local! {
 
 /// Runs a scenario whose shards may park.
 pub fn parking(scenario: fn()) {
+    /// A scenario that panics leaves nothing behind for the next test of the thread.
+    struct Reset;
+
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            PARKS.set(false);
+        }
+    }
+
     PARKS.set(true);
+    let _reset = Reset;
     scenario();
-    PARKS.set(false);
 }
 
 /// A peer's socket whose end is seen at once. A process that another test starts holds a copy of every descriptor until

@@ -4,8 +4,8 @@
     cargo build --release
     benches/partial_load.py target/release/nereid [--rounds N] [--server-cores 0,1] [--client-cores 2,3]
 
-Two servers of the built-in model `identity` run side by side: one with the defaults, and one whose threads sleep at once
-(--spin-percent=0). `nereid perf` loads one of them at a time with an open loop, at each rate over HTTP and over gRPC, a
+Two servers of the built-in model `identity` run side by side: one whose threads spin for 5 % of their time, as no server
+does by default on shared cores (--spin-percent=5), and one whose threads sleep at once (--spin-percent=0). `nereid perf` loads one of them at a time with an open loop, at each rate over HTTP and over gRPC, a
 row after the other, and all rows again in each round: A B A B, so that drift of the machine reaches both. With
 --server-flag=--run-to-completion=off a thread of the model executes the requests, so that they change threads twice.
 Prints a table in Markdown for each rate: the median of the rounds, with the least and the most, of p50 and p99, and of
@@ -168,8 +168,8 @@ def main():
         (repository / "m/config.pbtxt").write_text(MODEL)
         servers = {}
         try:
-            for name, flags in (("default", []), ("--spin-percent=0", ["--spin-percent=0"])):
-                servers[name] = Server(given.binary, repository, [*given.server_flag, *flags], given.server_cores)
+            for name in ("--spin-percent=5", "--spin-percent=0"):
+                servers[name] = Server(given.binary, repository, [*given.server_flag, name], given.server_cores)
             print(f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} cores; {given.rounds} rounds of "
                   f"{given.seconds:g} s; server on cores {given.server_cores or 'all'}, client on "
                   f"{given.client_cores or 'all'} with {given.threads} thread(s); flags of the servers: "

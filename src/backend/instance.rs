@@ -247,7 +247,7 @@ impl Instances {
             Some(gpu) => plan.context.statistics.of_device(&gpu.description().uuid),
             None => Arc::clone(&plan.context.statistics),
         };
-        let may_spin = plan.spin.is_limited() || confinement.is_within(&plan.worker_cpus);
+        let may_spin = plan.spin.is_on_shared_cores() || confinement.is_within(&plan.worker_cpus);
         let spin = if may_spin { plan.spin.clone() } else { Spin::default() };
         let first = *ordinal;
         *ordinal += thread_plan.instance_specs.len();

@@ -107,8 +107,7 @@ pub trait Pipelined {
                 continue;
             }
             polls = polls.saturating_add(1);
-            let spin = &self.context().spin;
-            if spin.is_allowed() && !spin.is_limited() {
+            if self.context().spin.is_unbounded() {
                 std::hint::spin_loop();
             } else if polls < POLLS_AWAKE {
                 std::thread::yield_now();

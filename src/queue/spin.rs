@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::sync::{AtomicUsize, Ordering};
+use super::waits::Waits;
 
 /// The permission to spin of the threads on one set of cores; clones share it. The default forbids spinning.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,8 @@ struct Cores {
     count: usize,
     /// Of its time, what one thread may spin for; 100: there is no bound.
     percent: u32,
+    /// Other threads may need these cores while one spins.
+    are_shared: bool,
     /// Threads that work or spin there.
     busy: AtomicUsize,
 }
@@ -42,8 +45,18 @@ impl Spin {
 
     /// The same, but each thread spins for `percent` of its time at most; 0 forbids it, 100 and more is no bound.
     pub fn limited(budget_ns: u64, cores: usize, percent: u32) -> Spin {
-        let is_allowed = budget_ns > 0 && cores > 0 && percent > 0;
-        Spin(is_allowed.then(|| Arc::new(Cores { budget_ns, count: cores, percent, busy: AtomicUsize::new(0) })))
+        Spin::on(budget_ns, cores, percent, false)
+    }
+
+    /// The same on cores that other threads may need.
+    pub fn on_shared_cores(budget_ns: u64, cores: usize, percent: u32) -> Spin {
+        Spin::on(budget_ns, cores, percent, true)
+    }
+
+    fn on(budget_ns: u64, count: usize, percent: u32, are_shared: bool) -> Spin {
+        let is_allowed = budget_ns > 0 && count > 0 && percent > 0;
+        let cores = || Cores { budget_ns, count, percent, are_shared, busy: AtomicUsize::new(0) };
+        Spin(is_allowed.then(|| Arc::new(cores())))
     }
 
     pub fn is_allowed(&self) -> bool {
@@ -55,9 +68,14 @@ impl Spin {
         self.0.as_ref().map_or(0, |cores| cores.budget_ns)
     }
 
-    /// A thread may spin for a share of its time only: its cores are not its own.
-    pub fn is_limited(&self) -> bool {
-        self.percent() < 100
+    /// Spinning is allowed on cores that other threads may need.
+    pub fn is_on_shared_cores(&self) -> bool {
+        self.0.as_ref().is_some_and(|cores| cores.are_shared)
+    }
+
+    /// Spins need not be counted: the cores are those of the threads that spin, and no share of time bounds them.
+    pub fn is_unbounded(&self) -> bool {
+        self.0.as_ref().is_some_and(|cores| !cores.are_shared && cores.percent >= 100)
     }
 
     fn percent(&self) -> u32 {
@@ -99,12 +117,13 @@ pub struct AdaptiveSpin {
     /// An exponential average.
     expected_ns: u64,
     allowance: Allowance,
-    /// Time that was spun and not yet [taken](AdaptiveSpin::take_spun_ns).
-    spun_ns: u64,
+    /// Where its spins are counted.
+    waits: &'static Waits,
 }
 
-/// What a thread may still spin: a share of the time that has passed. It may be overdrawn by one spin, because a spin
-/// can take longer than it was meant to.
+/// What a thread may still spin: a share of the time that has passed. It may be overdrawn, because a spin can take
+/// longer than it was meant to, by no more than can be saved: a thread that lost its core while it spun, or a host that
+/// was suspended, does not forbid spinning for long.
 #[derive(Debug)]
 struct Allowance {
     percent: u32,
@@ -124,26 +143,34 @@ impl Allowance {
         self.percent < 100
     }
 
-    /// Whether a spin of that length fits.
-    fn permits(&mut self, spin_ns: u64, now_ns: u64) -> bool {
+    /// The share of a time, which counts up to the time that can be saved.
+    fn share_ns(&self, of_ns: u64) -> i64 {
+        (of_ns.min(SAVED_OVER_NS) * u64::from(self.percent) / 100) as i64
+    }
+
+    /// How long a spin may take that is meant to take so long: no longer than what can be saved, or it would never
+    /// begin; 0 if that is not saved yet.
+    fn permitted_ns(&mut self, spin_ns: u64, now_ns: u64) -> u64 {
         if !self.is_bound() {
-            return true;
+            return spin_ns;
         }
-        let share = |ns: u64| (ns.min(SAVED_OVER_NS) * u64::from(self.percent) / 100) as i64;
+        let most_ns = self.share_ns(SAVED_OVER_NS);
         // A new thread has saved nothing.
         let since_ns = self.earned_until_ns.unwrap_or(now_ns);
-        let earned_ns = share(now_ns.saturating_sub(since_ns));
+        let earned_ns = self.share_ns(now_ns.saturating_sub(since_ns));
         // What is less than a nanosecond is not lost: it is earned by a later call.
         if earned_ns > 0 || self.earned_until_ns.is_none() {
             self.earned_until_ns = Some(now_ns);
-            self.left_ns = self.left_ns.saturating_add(earned_ns).min(share(SAVED_OVER_NS));
+            self.left_ns = self.left_ns.saturating_add(earned_ns).min(most_ns);
         }
-        i64::try_from(spin_ns).is_ok_and(|spin_ns| spin_ns <= self.left_ns)
+        let spin_ns = spin_ns.min(most_ns.unsigned_abs());
+        if self.left_ns >= 0 && spin_ns <= self.left_ns.unsigned_abs() { spin_ns } else { 0 }
     }
 
     fn spend(&mut self, spun_ns: u64) {
         if self.is_bound() {
-            self.left_ns = self.left_ns.saturating_sub_unsigned(spun_ns);
+            let most_ns = self.share_ns(SAVED_OVER_NS);
+            self.left_ns = self.left_ns.saturating_sub_unsigned(spun_ns).max(-most_ns);
         }
     }
 }
@@ -156,16 +183,20 @@ const LONGEST_BUDGETS: u64 = 4;
 const POLLS: u32 = 16;
 
 impl AdaptiveSpin {
-    /// A new thread sleeps until its recorded waits are short.
-    pub fn new(spin: Spin) -> AdaptiveSpin {
+    /// A new thread sleeps until its recorded waits are short. Its spins are counted in `waits`.
+    pub fn new(spin: Spin, waits: &'static Waits) -> AdaptiveSpin {
         let (expected_ns, allowance) = (spin.budget_ns(), Allowance::new(spin.percent()));
-        AdaptiveSpin { spin, expected_ns, allowance, spun_ns: 0 }
+        AdaptiveSpin { spin, expected_ns, allowance, waits }
+    }
+
+    /// Where its spins are counted, and the thread's sleeps should be.
+    pub fn waits(&self) -> &'static Waits {
+        self.waits
     }
 
     /// How long to spin before the next sleep; 0: not at all.
     pub fn limit_ns(&mut self, now_ns: u64) -> u64 {
-        let budget_ns = self.spin.budget_ns();
-        if self.expects_work() && self.allowance.permits(budget_ns, now_ns) { budget_ns } else { 0 }
+        if self.expects_work() { self.allowance.permitted_ns(self.spin.budget_ns(), now_ns) } else { 0 }
     }
 
     /// The last waits were short.
@@ -176,12 +207,7 @@ impl AdaptiveSpin {
     /// The thread has spun for so long, outside [`spin_until`](AdaptiveSpin::spin_until).
     pub fn spend(&mut self, spun_ns: u64) {
         self.allowance.spend(spun_ns);
-        self.spun_ns = self.spun_ns.saturating_add(spun_ns);
-    }
-
-    /// The time that was spun since the last call.
-    pub fn take_spun_ns(&mut self) -> u64 {
-        std::mem::take(&mut self.spun_ns)
+        self.waits.count_spin(spun_ns);
     }
 
     /// Records a wait. Of a wait that ended in a sleep, the wake-up is left out: without the sleep there would be none.
@@ -239,8 +265,13 @@ mod tests {
 
     const BUDGET: u64 = 1_000;
 
+    /// With counts of its own.
+    fn adaptive(spin: Spin) -> AdaptiveSpin {
+        AdaptiveSpin::new(spin, Box::leak(Box::new(Waits::new())))
+    }
+
     fn after_waits(waits: &[(u64, bool)]) -> AdaptiveSpin {
-        let mut adaptive = AdaptiveSpin::new(Spin::new(BUDGET, 1));
+        let mut adaptive = adaptive(Spin::new(BUDGET, 1));
         waits.iter().for_each(|(waited_ns, has_slept)| adaptive.record_wait(*waited_ns, *has_slept));
         adaptive
     }
@@ -273,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_must_not_spin_never_polls() {
-        let mut adaptive = AdaptiveSpin::new(Spin::default());
+        let mut adaptive = adaptive(Spin::default());
         adaptive.record_wait(1, false);
         assert_eq!(adaptive.limit_ns(1), 0);
         assert!(!adaptive.spin_until(None, || unreachable!(), || unreachable!()));
@@ -287,7 +318,7 @@ mod tests {
         let spin = Spin::new(BUDGET, 2);
         let (working, spinning) = (spin.work(), spin.enter());
         assert!(spinning.is_some() && spin.enter().is_none());
-        let mut adaptive = AdaptiveSpin::new(spin.clone());
+        let mut adaptive = adaptive(spin.clone());
         adaptive.record_wait(0, false);
         assert!(!adaptive.spin_until(None, || unreachable!(), || unreachable!()));
         drop(working);
@@ -314,16 +345,16 @@ mod tests {
         assert!(!adaptive.spin_until(Some(began_ns + 250), clock, || false));
         assert_eq!(now_ns.get(), began_ns + 400);
     }
+
     #[test]
     fn a_share_of_the_time_is_spun_through_and_no_more() {
         // A tenth: a spin of 1,000 ns needs 10,000 ns before it.
-        let mut adaptive = AdaptiveSpin::new(Spin::limited(BUDGET, 1, 10));
+        let mut adaptive = adaptive(Spin::limited(BUDGET, 1, 10));
         adaptive.record_wait(0, false);
         assert_eq!(adaptive.limit_ns(5), 0, "nothing is saved yet");
         assert_eq!((adaptive.limit_ns(10_004), adaptive.limit_ns(10_015)), (0, BUDGET));
         adaptive.spend(BUDGET);
-        assert_eq!(adaptive.take_spun_ns(), BUDGET);
-        assert_eq!((adaptive.take_spun_ns(), adaptive.limit_ns(10_016)), (0, 0), "it is spent");
+        assert_eq!((adaptive.waits().spun_ns(), adaptive.limit_ns(10_016)), (BUDGET, 0), "it is spent");
         // A spin that took longer than it was meant to is paid off first.
         adaptive.spend(BUDGET);
         assert_eq!((adaptive.limit_ns(30_000), adaptive.limit_ns(30_035)), (0, BUDGET));
@@ -337,18 +368,49 @@ mod tests {
 
     #[test]
     fn spins_of_a_share_are_counted_whether_they_pay_or_not() {
-        let mut adaptive = AdaptiveSpin::new(Spin::limited(BUDGET, 1, 10));
+        let mut adaptive = adaptive(Spin::limited(BUDGET, 1, 10));
         adaptive.record_wait(0, false);
         let now_ns = Cell::new(5);
         let clock = || now_ns.replace(now_ns.get() + 100);
         assert!(!adaptive.spin_until(None, clock, || unreachable!("nothing is saved yet")));
         now_ns.set(19_005);
         assert!(adaptive.spin_until(None, clock, || true));
-        assert_eq!(adaptive.take_spun_ns(), 100);
+        assert_eq!(adaptive.waits().spun_ns(), 100);
         assert!(!adaptive.spin_until(None, clock, || false));
-        assert_eq!(adaptive.take_spun_ns(), BUDGET);
+        assert_eq!(adaptive.waits().spun_ns(), 100 + BUDGET);
         assert!(!adaptive.spin_until(None, clock, || unreachable!("what is left is no whole spin")));
         assert!(!Spin::limited(BUDGET, 1, 0).is_allowed());
-        assert!(Spin::limited(BUDGET, 1, 99).is_limited() && !Spin::new(BUDGET, 1).is_limited());
+    }
+
+    /// One that lost its core while it spun pays for no more than it could have saved.
+    #[test]
+    fn a_spin_without_end_is_forgotten() {
+        let mut adaptive = adaptive(Spin::limited(BUDGET, 1, 10));
+        adaptive.record_wait(0, false);
+        assert_eq!(adaptive.limit_ns(0), 0);
+        adaptive.spend(u64::MAX);
+        assert_eq!(adaptive.limit_ns(SAVED_OVER_NS), 0, "what it saves meanwhile is what it owes");
+        let after_ns = SAVED_OVER_NS + 10 * BUDGET;
+        assert_eq!((adaptive.limit_ns(after_ns - 10), adaptive.limit_ns(after_ns)), (0, BUDGET));
+    }
+
+    /// A spin that is meant to take longer than can be saved would never begin: it takes what can be saved.
+    #[test]
+    fn no_spin_is_longer_than_what_can_be_saved() {
+        let most_ns = SAVED_OVER_NS / 10;
+        let mut adaptive = adaptive(Spin::limited(10 * most_ns, 1, 10));
+        adaptive.record_wait(0, false);
+        assert_eq!(adaptive.limit_ns(0), 0);
+        assert_eq!((adaptive.limit_ns(SAVED_OVER_NS - 10), adaptive.limit_ns(SAVED_OVER_NS)), (0, most_ns));
+        assert_eq!(adaptive.limit_ns(u64::MAX), most_ns);
+    }
+
+    #[test]
+    fn a_share_of_all_time_does_not_make_shared_cores_own_ones() {
+        let shared = Spin::on_shared_cores(BUDGET, 1, 100);
+        assert!(shared.is_on_shared_cores() && !shared.is_unbounded());
+        assert!(Spin::new(BUDGET, 1).is_unbounded() && !Spin::new(BUDGET, 1).is_on_shared_cores());
+        assert!(!Spin::limited(BUDGET, 1, 99).is_unbounded() && !Spin::default().is_unbounded());
+        assert!(!Spin::on_shared_cores(0, 1, 100).is_on_shared_cores(), "none spins");
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of one kind of thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Waits {
     sleeps: AtomicU64,
     wake_ups: AtomicU64,
@@ -18,7 +18,7 @@ pub static SHARDS: Waits = Waits::new();
 pub static INSTANCES: Waits = Waits::new();
 
 impl Waits {
-    const fn new() -> Waits {
+    pub const fn new() -> Waits {
         Waits { sleeps: AtomicU64::new(0), wake_ups: AtomicU64::new(0), spun_ns: AtomicU64::new(0) }
     }
 

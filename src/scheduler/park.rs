@@ -20,7 +20,7 @@ pub struct Parker {
 impl Parker {
     /// For `thread`, the thread that waits.
     pub fn new(thread: Thread, spin: Spin) -> Parker {
-        Parker { flag: Arc::new(WakeFlag::new(thread)), spin: AdaptiveSpin::new(spin) }
+        Parker { flag: Arc::new(WakeFlag::new(thread)), spin: AdaptiveSpin::new(spin, &INSTANCES) }
     }
 
     /// Ends a wait, this one or the next.
@@ -39,7 +39,6 @@ impl Parker {
     fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
         self.spin.spin_until(until_ns, now_ns, || self.flag.is_called());
-        INSTANCES.count_spin(self.spin.take_spun_ns());
         let mut has_slept = false;
         self.flag.wait(|| {
             let has_parked = park(until_ns);
@@ -47,7 +46,7 @@ impl Parker {
             has_parked
         });
         if has_slept {
-            INSTANCES.count_sleep();
+            self.spin.waits().count_sleep();
         }
         self.spin.record_wait(now_ns().saturating_sub(began_ns), has_slept);
     }

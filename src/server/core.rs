@@ -102,15 +102,14 @@ impl Core {
         options.check().map_err(Failure::Creating)?;
         let options = &budget::within_addresses(options);
         let host_policies = Arc::new(host_policies(options).map_err(Failure::Start)?);
-        if placement.spin_percent >= 100
-            && placement.spin_ns > 0
-            && !instance::all_within(&host_policies, &placement.workers)
-        {
-            info!("threads spin for a share of their time only: a host policy puts instances on cores of the network");
-            let (spin_ns, percent) = (placement.spin_ns, options.spin_percent);
-            placement.share_cores();
-            placement.spin_ns = spin_ns.min(placement.spin_ns);
-            placement.spin_percent = percent.unwrap_or(placement.spin_percent);
+        let spins_on_own_cores = placement.spins() && !placement.shares_cores;
+        if spins_on_own_cores && !instance::all_within(&host_policies, &placement.workers) {
+            placement.share_cores(options.spin_flags());
+            let effect = match placement.spins() {
+                true => "no Python process spins, and threads only as --spin-us and --spin-percent say",
+                false => "threads sleep at once when they wait",
+            };
+            info!("{effect}: a host policy puts instances on cores of the network");
         }
         let gpus = Gpus::discover(&options.gpu_settings());
         devices::log_unused_options(options, &gpus);

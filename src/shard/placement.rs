@@ -1,8 +1,9 @@
 //! Which cores the shards run on, and which are left to the workers.
 //!
-//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned, and each
-//! spins for a small share of its time only, because it may have to share its core with the thread that it waits for. A
-//! CPU quota counts like missing cores: spinning burns the quota that the model needs.
+//! A shard per four cores by default, and one below that. With fewer than four cores no thread is pinned and none
+//! spins, because every thread may have to share its core with the thread that it waits for; if an operator requests
+//! it, each spins for a small share of its time. A CPU quota counts like missing cores: spinning burns the quota that
+//! the model needs.
 
 mod cgroup;
 mod quota;
@@ -50,6 +51,8 @@ pub struct Placement {
     pub spin_ns: u64,
     /// Of its time, what a thread may spin for; 100: there is no bound.
     pub spin_percent: u32,
+    /// A thread that spins may keep one from its work that it waits for.
+    pub shares_cores: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -151,56 +154,79 @@ impl Cores {
         let spins = self.quota >= PIN_FROM && self.quota == self.cpus.len() && !workers.is_empty();
         let spin_ns = if spins { Spin::BUDGET_NS } else { 0 };
         let shards = list.iter().map(|cpu| Some(*cpu)).collect();
-        Ok(Placement { shards, workers, spin_ns, spin_percent: 100 })
+        let shares_cores = workers.is_empty() || self.quota < self.cpus.len();
+        Ok(Placement { shards, workers, spin_ns, spin_percent: 100, shares_cores })
     }
 
     /// Places shards and workers, and sets how long they may spin.
     ///
-    /// Without a bound only where shards and workers have cores of their own, all the time: by default from four cores
-    /// on, on fewer if an operator requests a time. Elsewhere a thread that spins keeps others from their work, so its
-    /// spins are short and take a share of its time.
+    /// By default they do from four cores on where shards and workers have cores of their own, all the time. Elsewhere
+    /// a thread that spins may keep others from their work, so it does only if an operator requests it, and for a share
+    /// of its time.
     pub fn arrange(
         &self,
         wanted: Option<&IoCores>,
         flags: SpinFlags,
     ) -> Result<(Placement, Option<OneCore>), PlacementError> {
         let mut placement = self.place(wanted)?;
-        let are_apart = !placement.workers.is_empty() && placement.shards.iter().all(Option::is_some);
-        let is_own = are_apart && self.quota == self.cpus.len() && (placement.spin_ns > 0 || flags.us.is_some());
-        if !is_own {
-            placement.share_cores();
+        placement.apply(flags);
+        let refused = (self.quota <= 1 && flags.request_spins()).then_some(OneCore);
+        if self.quota <= 1 {
+            placement.spin_ns = 0;
         }
-        placement.spin_ns = flags.us.map_or(placement.spin_ns, |us| u64::from(us) * 1_000);
-        placement.spin_percent = flags.percent.unwrap_or(placement.spin_percent);
-        if self.quota > 1 {
-            return Ok((placement, None));
-        }
-        let is_requested = flags.us.is_some_and(|us| us > 0) || flags.percent.is_some_and(|percent| percent > 0);
-        placement.spin_ns = 0;
-        Ok((placement, is_requested.then_some(OneCore)))
+        Ok((placement, refused))
+    }
+}
+
+impl SpinFlags {
+    fn request_spins(self) -> bool {
+        let is_none = self.us.is_none() && self.percent.is_none();
+        !is_none && self.us != Some(0) && self.percent != Some(0)
     }
 }
 
 impl Placement {
     /// One shard, wherever the scheduler puts it: for the library, which runs in a process of an application.
     pub fn unpinned() -> Placement {
-        Placement { shards: vec![None], workers: Vec::new(), spin_ns: 0, spin_percent: 100 }
+        let (spin_ns, spin_percent) = (0, Spin::SHORT_PERCENT);
+        Placement { shards: vec![None], workers: Vec::new(), spin_ns, spin_percent, shares_cores: true }
     }
 
-    /// Threads may need the cores of those that spin: spins are short and take a small share of a thread's time.
-    pub fn share_cores(&mut self) {
-        (self.spin_ns, self.spin_percent) = (Spin::SHORT_NS, Spin::SHORT_PERCENT);
+    /// Sets how long threads spin. Where they do not by default, a flag for the share of time requests short spins.
+    fn apply(&mut self, flags: SpinFlags) {
+        let default_ns = match flags.percent {
+            Some(_) if self.spin_ns == 0 => Spin::SHORT_NS,
+            _ => self.spin_ns,
+        };
+        let default_percent = if self.shares_cores { Spin::SHORT_PERCENT } else { 100 };
+        self.spin_ns = flags.us.map_or(default_ns, |us| u64::from(us) * 1_000);
+        self.spin_percent = flags.percent.unwrap_or(default_percent);
+    }
+
+    /// Threads that are not placed here may need the cores of those that spin: these do so only as flags request it.
+    pub fn share_cores(&mut self, flags: SpinFlags) {
+        (self.spin_ns, self.shares_cores) = (0, true);
+        self.apply(flags);
+    }
+
+    /// Threads may spin.
+    pub fn spins(&self) -> bool {
+        self.spin_ns > 0 && self.spin_percent > 0
     }
 
     /// The permission of a shard to spin.
     pub fn shard_spin(&self) -> Spin {
-        Spin::limited(self.spin_ns, 1, self.spin_percent)
+        self.spin_on(1)
     }
 
     /// The permission of the workers to spin, in a process with so many cores: one is left to the shards.
     pub fn worker_spin(&self, cores: usize) -> Spin {
-        let count = if self.workers.is_empty() { cores.saturating_sub(1) } else { self.workers.len() };
-        Spin::limited(self.spin_ns, count, self.spin_percent)
+        self.spin_on(if self.workers.is_empty() { cores.saturating_sub(1) } else { self.workers.len() })
+    }
+
+    fn spin_on(&self, cores: usize) -> Spin {
+        let make = if self.shares_cores { Spin::on_shared_cores } else { Spin::limited };
+        make(self.spin_ns, cores, self.spin_percent)
     }
 }
 
@@ -265,43 +291,101 @@ mod tests {
     }
 
     #[test]
-    fn spins_are_bounded_where_cores_are_shared() {
+    fn no_thread_spins_on_shared_cores_unless_a_flag_requests_it() {
         let spins = |cores: &Cores, io: IoCores, us, percent| {
             let (placement, refused) = cores.arrange(Some(&io), SpinFlags { us, percent }).unwrap();
-            (placement.spin_ns / 1_000, placement.spin_percent, refused)
+            assert!(refused.is_none() && placement.shares_cores);
+            (placement.spin_ns / 1_000, placement.spin_percent)
         };
-        let first = || IoCores::List(vec![0]);
-        let (own, short) = ((50, 100, None), (20, 5, None));
-        assert_eq!((Spin::BUDGET_NS, Spin::SHORT_NS, Spin::SHORT_PERCENT), (50_000, 20_000, 5));
-        assert_eq!(spins(&cores(8, 8), first(), None, None), own);
-        assert_eq!(spins(&cores(8, 8), first(), Some(0), None), (0, 100, None));
-        assert_eq!(spins(&cores(8, 8), first(), None, Some(30)), (50, 30, None));
-        assert_eq!(spins(&cores(2, 2), first(), None, None), short);
-        assert_eq!(spins(&cores(2, 2), first(), Some(30), None), (30, 100, None), "fewer cores than the rule requires");
-        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), None, None), short);
-        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(30), Some(7)), (30, 7, None));
-        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(0), None), (0, 5, None));
-        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), None, Some(0)), (20, 0, None));
-        assert_eq!(spins(&cores(4, 4), IoCores::Count(4), None, None), short);
-        assert_eq!(spins(&cores(2, 2), IoCores::List(vec![0, 1]), Some(30), None), (30, 5, None));
-        assert_eq!(spins(&cores(8, 4), first(), None, None), short, "a quota");
-        // The thread that one waits for needs the only core.
-        assert_eq!(spins(&cores(1, 1), IoCores::Count(1), None, None), (0, 5, None));
-        assert_eq!(spins(&cores(4, 1), IoCores::Count(1), Some(30), None), (0, 5, Some(OneCore)));
-        assert_eq!(spins(&cores(1, 1), IoCores::Count(1), None, Some(5)), (0, 5, Some(OneCore)));
-        assert_eq!(spins(&cores(1, 1), IoCores::Count(1), Some(0), Some(0)), (0, 0, None));
+        assert_eq!((Spin::SHORT_NS, Spin::SHORT_PERCENT), (20_000, 5));
+        let shared = [
+            (cores(2, 2), IoCores::Count(1)),
+            (cores(3, 3), IoCores::Count(1)),
+            (cores(4, 4), IoCores::Count(4)),
+            (cores(2, 2), IoCores::List(vec![0, 1])),
+            // Quotas.
+            (cores(16, 2), IoCores::Count(1)),
+            (cores(8, 4), IoCores::List(vec![0])),
+        ];
+        for (cores, io) in shared {
+            let spins = |us, percent| spins(&cores, io.clone(), us, percent);
+            assert_eq!(spins(None, None).0, 0, "{cores:?} {io:?}");
+            assert_eq!(spins(Some(30), None), (30, 5));
+            assert_eq!(spins(None, Some(7)), (20, 7));
+            assert_eq!(spins(Some(30), Some(7)), (30, 7));
+            assert_eq!(spins(None, Some(100)), (20, 100));
+            assert_eq!(spins(Some(0), Some(7)).0, 0);
+            assert_eq!(spins(None, Some(0)).1, 0);
+        }
+    }
+
+    #[test]
+    fn threads_with_cores_of_their_own_spin_from_four_on_or_as_flags_say() {
+        let spins = |count, us, percent| {
+            let io = IoCores::List(vec![0]);
+            let (placement, refused) = cores(count, count).arrange(Some(&io), SpinFlags { us, percent }).unwrap();
+            assert!(refused.is_none() && !placement.shares_cores);
+            (placement.spin_ns / 1_000, placement.spin_percent)
+        };
+        assert_eq!(Spin::BUDGET_NS, 50_000);
+        assert_eq!(spins(8, None, None), (50, 100));
+        assert_eq!(spins(8, Some(0), None).0, 0);
+        assert_eq!(spins(8, None, Some(30)), (50, 30));
+        assert_eq!(spins(2, None, None).0, 0);
+        assert_eq!(spins(2, Some(30), None), (30, 100), "fewer cores than the rule requires");
+        assert_eq!(spins(2, None, Some(30)), (20, 30));
+    }
+
+    /// The thread that one waits for needs the only core.
+    #[test]
+    fn no_thread_spins_on_one_core() {
+        let spins = |cores: &Cores, us, percent| {
+            let (placement, refused) = cores.arrange(None, SpinFlags { us, percent }).unwrap();
+            assert!(!placement.spins());
+            refused
+        };
+        assert_eq!(spins(&cores(1, 1), None, None), None);
+        assert_eq!(spins(&cores(4, 1), Some(30), None), Some(OneCore));
+        assert_eq!(spins(&cores(1, 1), None, Some(5)), Some(OneCore));
+        assert_eq!(spins(&cores(1, 1), Some(0), Some(5)), None);
+        assert_eq!(spins(&cores(1, 1), Some(30), Some(0)), None);
+    }
+
+    /// A host policy puts instances on the core of a shard.
+    #[test]
+    fn cores_that_come_to_be_shared_are_spun_on_as_flags_request_it() {
+        let shared = |us, percent| {
+            let flags = SpinFlags { us, percent };
+            let mut placement = cores(8, 8).arrange(None, flags).unwrap().0;
+            assert!(!placement.shares_cores);
+            placement.share_cores(flags);
+            assert!(placement.shares_cores && placement.shard_spin().is_on_shared_cores() == placement.spins());
+            (placement.spin_ns / 1_000, placement.spin_percent)
+        };
+        assert_eq!(shared(None, None).0, 0);
+        assert_eq!((shared(Some(30), None), shared(None, Some(100))), ((30, 5), (20, 100)));
     }
 
     #[test]
     fn workers_leave_a_core_to_the_shards() {
-        let placed = |count| cores(count, count).arrange(None, SpinFlags::default()).unwrap().0;
+        let placed = |count, percent| cores(count, count).arrange(None, SpinFlags { us: None, percent }).unwrap().0;
         let all_enter = |spin: Spin| std::iter::from_fn(|| spin.enter().map(std::mem::forget)).count();
-        assert_eq!(all_enter(placed(8).worker_spin(8)), 6);
-        assert_eq!(all_enter(placed(2).worker_spin(2)), 1);
-        assert_eq!(all_enter(placed(1).worker_spin(1)), 0);
-        assert!(placed(2).worker_spin(2).is_limited() && placed(2).shard_spin().is_limited());
-        assert!(!placed(8).worker_spin(8).is_limited() && !placed(8).shard_spin().is_limited());
+        assert_eq!(all_enter(placed(8, None).worker_spin(8)), 6);
+        assert_eq!(all_enter(placed(2, None).worker_spin(2)), 0);
+        assert_eq!(all_enter(placed(3, Some(5)).worker_spin(3)), 2);
+        assert_eq!(all_enter(placed(1, Some(5)).worker_spin(1)), 0);
+        assert!(placed(8, None).worker_spin(8).is_unbounded() && placed(8, None).shard_spin().is_unbounded());
         assert!(!Placement::unpinned().shard_spin().is_allowed());
+    }
+
+    /// Instances of such a placement may spin wherever they run, and their Python processes never.
+    #[test]
+    fn shared_cores_are_shared_whatever_share_of_time_is_granted() {
+        let flags = SpinFlags { us: None, percent: Some(100) };
+        let placement = cores(2, 2).arrange(None, flags).unwrap().0;
+        for spin in [placement.worker_spin(2), placement.shard_spin()] {
+            assert!(spin.is_allowed() && spin.is_on_shared_cores() && !spin.is_unbounded());
+        }
     }
 
     #[test]

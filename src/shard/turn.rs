@@ -217,7 +217,7 @@ impl Wait {
 
 impl ParkPolicy {
     pub fn new(spin: Spin) -> ParkPolicy {
-        ParkPolicy { spin: AdaptiveSpin::new(spin), wait: None }
+        ParkPolicy { spin: AdaptiveSpin::new(spin, &SHARDS), wait: None }
     }
 
     /// Whether the next turn may park, once it has done what the last one brought. `moved`: the last turn had work;
@@ -237,7 +237,6 @@ impl ParkPolicy {
                 self.spin.spend(wait.end_spin(now_ns));
                 self.spin.record_wait(now_ns.saturating_sub(wait.since_ns), wait.has_slept);
             }
-            SHARDS.count_spin(self.spin.take_spun_ns());
             return self.spin.limit_ns(now_ns) == 0;
         }
         let spin = &mut self.spin;

@@ -25,6 +25,7 @@ use crate::{Instance, InstanceContext};
 use nereid_clock::now_ns;
 use nereid_observe::statistics::Execution;
 use nereid_queue::AdaptiveSpin;
+use nereid_queue::waits::INSTANCES;
 use nereid_request::{Grant, Origin, Request, SEQUENCE_START, Status};
 use nereid_scheduler::{Payload, Readiness};
 use nereid_wire::inference::model_config::SchedulingChoice;
@@ -89,7 +90,7 @@ impl PythonInstance {
         PythonInstance {
             has_sequences: matches!(context.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_))),
             last: None,
-            spin: AdaptiveSpin::new(context.spin.clone()),
+            spin: AdaptiveSpin::new(context.spin.clone(), &INSTANCES),
             takes_device_tensors: !settings.force_cpu_only_inputs,
             execute_limit: settings.execute_timeout,
             end_limit: settings.end_timeout(),

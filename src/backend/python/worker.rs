@@ -117,7 +117,7 @@ impl Worker {
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         // The process counts as spinning as long as it lives: its polls are not visible here, so it does not spin where
         // they would have to be counted.
-        let core = if spin.is_limited() { None } else { spin.enter() };
+        let core = if spin.is_unbounded() { spin.enter() } else { None };
         let spin_ns = core.as_ref().map_or(0, |_| spin.budget_ns());
         let (link, socket) = Link::new(bounds, spin_ns, fences, gpus).map_err(cannot)?;
         let open = OpenRequests::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
@@ -280,9 +280,8 @@ impl Worker {
             let longest = left.into_iter().chain(poll_every).min();
             match &mut spin {
                 Some(spin) => self.spin_or_sleep(spin, longest),
-                None => {
-                    self.await_bell(longest);
-                }
+                None if self.await_bell(longest) => INSTANCES.count_sleep(),
+                None => {}
             }
         }
     }
@@ -291,8 +290,10 @@ impl Worker {
     fn spin_or_sleep(&self, spin: &mut AdaptiveSpin, longest: Option<Duration>) {
         let began_ns = now_ns();
         let is_there = spin.spin_until(None, now_ns, || self.link.has_output());
-        INSTANCES.count_spin(spin.take_spun_ns());
         let has_slept = !is_there && self.await_bell(longest);
+        if has_slept {
+            spin.waits().count_sleep();
+        }
         spin.record_wait(now_ns().saturating_sub(began_ns), has_slept);
     }
 
@@ -302,7 +303,6 @@ impl Worker {
         // What a condemned worker sends may be impossible to read: its end is what is waited for.
         let sleeps = self.link.park() || !self.is_fit();
         if sleeps {
-            INSTANCES.count_sleep();
             self.sleep(longest);
         }
         self.link.unpark();

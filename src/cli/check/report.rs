@@ -102,16 +102,15 @@ fn place(policy: &str, options: &ServeOptions, placement: &Placement) -> String 
     if let Some(node) = setting("numa-node") {
         return format!("NUMA node {node} (host policy {policy})");
     }
-    match (placement.workers.as_slice(), placement.spin_ns / 1_000) {
-        ([], _) => "any core".to_owned(),
-        (cores, 0) => format!("cores {}", ranges(cores)),
-        (cores, spin_us) if placement.spin_percent >= 100 => {
-            format!("cores {}, spinning for up to {spin_us} us", ranges(cores))
-        }
-        (cores, spin_us) => {
-            let percent = placement.spin_percent;
-            format!("cores {}, spinning for up to {spin_us} us and {percent} % of the time", ranges(cores))
-        }
+    let cores = match placement.workers.as_slice() {
+        [] => "any core".to_owned(),
+        cores => format!("cores {}", ranges(cores)),
+    };
+    let (spin_us, percent) = (placement.spin_ns / 1_000, placement.spin_percent);
+    match (placement.spins(), percent) {
+        (false, _) => cores,
+        (true, 100..) => format!("{cores}, spinning for up to {spin_us} us"),
+        (true, _) => format!("{cores}, spinning for up to {spin_us} us and {percent} % of the time"),
     }
 }
 
@@ -319,7 +318,8 @@ mod tests {
             ],
             ..ServeOptions::default()
         };
-        let pinned = Placement { shards: vec![Some(0)], workers: vec![1, 2, 3], ..Placement::unpinned() };
+        let (shards, workers) = (vec![Some(0)], vec![1, 2, 3]);
+        let pinned = Placement { shards, workers, spin_ns: 0, spin_percent: 100, shares_cores: false };
         for (policy, expected) in [
             ("p", "cores 0,2-3 (host policy p)"),
             ("q", "cores 5 (host policy q)"),
@@ -332,6 +332,10 @@ mod tests {
         assert_eq!(place("cpu", &options, &spinning), "cores 1-3, spinning for up to 50 us");
         let bounded = Placement { spin_percent: 5, ..spinning };
         assert_eq!(place("cpu", &options, &bounded), "cores 1-3, spinning for up to 50 us and 5 % of the time");
+        let forbidden = Placement { spin_percent: 0, ..bounded };
+        assert_eq!(place("cpu", &options, &forbidden), "cores 1-3");
         assert_eq!(place("cpu", &options, &Placement::unpinned()), "any core");
+        let requested = Placement { spin_ns: 20_000, ..Placement::unpinned() };
+        assert_eq!(place("cpu", &options, &requested), "any core, spinning for up to 20 us and 5 % of the time");
     }
 }

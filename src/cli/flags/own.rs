@@ -33,15 +33,16 @@ pub static FLAGS: &[Flag] = &[
         "spin-us",
         "integer",
         "Microseconds that a thread spins for work before it sleeps, if its last waits were shorter; 0: it sleeps \
-         immediately. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 20, or 0 with one \
-         core.",
+         immediately. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 0, or 20 with \
+         --spin-percent. With one core no thread spins.",
         |g, v| spin_us(v).map(|given| g.options.spin_us = Some(given)),
     ),
     NEREID.set(
         "spin-percent",
         "integer",
         "Percent of its time that an I/O thread or a thread of an instance spins at most; 0: never, 100: without a \
-         bound. Default: 100 from 4 cores on, if I/O and models have cores of their own; else 5.",
+         bound. Default: 100 if I/O and models have cores of their own; else 5, for which threads spin there only with \
+         this option or --spin-us.",
         |g, v| spin_percent(v).map(|given| g.options.spin_percent = Some(given)),
     ),
     NEREID.set(

@@ -32,7 +32,7 @@
 //! When all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): no
 //! receive fails, and only the slowest holders of chunks delay others. An acceptor that is out of descriptors or memory
 //! reports it and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;
-//! the rest waits for the next turn. Quiet sends come on top: at most one for each connection.
+//! the rest waits for the next turn. Ends of sends and connections may come on top: at most one each for a connection.
 
 #![allow(unsafe_code)]
 
@@ -64,8 +64,12 @@ pub use uring::{Unavailable, Uring};
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.
 pub const ACCEPT_RETRY_NS: u64 = 50_000_000;
-/// Events that one turn delivers at most, plus at most one for each connection that closes or has sent quietly.
+/// Events that one turn delivers at most, plus at most one for each connection that closes or whose send ends.
+#[cfg(not(test))]
 pub const EVENTS_PER_TURN: usize = 512;
+/// The same, of which tests have more at nearly all times.
+#[cfg(test)]
+pub const EVENTS_PER_TURN: usize = 4;
 
 /// Moves bytes. The [module](self) states which call is allowed when.
 pub trait Engine {
@@ -105,9 +109,15 @@ pub trait Engine {
     /// Cancels what is in flight and closes the socket.
     fn close(&mut self, key: Key) -> Result<(), Refused>;
 
+    /// True if the next turn will not wait, because it has something to read already. False may mean that only a system
+    /// call can say.
+    fn has_events(&mut self) -> bool {
+        false
+    }
+
     /// Starts the requested operations, waits as long as `park` allows if there is no event to report, and appends the
-    /// events. True if it was ready to wait, which may have taken no time. An error is the engine's own and final.
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool>;
+    /// events. `None` if it was not ready to wait. An error is the engine's own and final.
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<Option<Waited>>;
 
     /// Ends a parked turn from any thread; reported as `Woken`.
     fn waker(&self) -> Waker;
@@ -120,6 +130,23 @@ pub enum Park {
     /// Until this time of the engine's clock.
     Until(u64),
     Forever,
+}
+
+/// How long a turn was ready to wait, in nanoseconds; it may have taken no time. The call that waits may also move
+/// bytes, and the kernel does not say how much of its time that took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Without the time that moving the bytes may have taken.
+    pub least_ns: u64,
+    /// With it.
+    pub most_ns: u64,
+}
+
+impl Waited {
+    /// In a call that has only waited.
+    pub fn exactly(ns: u64) -> Waited {
+        Waited { least_ns: ns, most_ns: ns }
+    }
 }
 
 /// What a turn brings.

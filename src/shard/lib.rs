@@ -15,6 +15,7 @@ pub mod engine;
 pub mod listener;
 pub mod load;
 pub mod mailbox;
+mod park_policy;
 pub mod placement;
 pub mod probe;
 pub mod timer;
@@ -29,14 +30,16 @@ use std::thread::{self, JoinHandle};
 use engine::{Engine, Epoll, Limits, Uring, host};
 use nereid_memory::Pool;
 use nereid_queue::Spin;
+use nereid_queue::waits::SHARDS;
 use tracing::error;
 
 pub use clock::{Clock, Monotonic};
 pub use load::{Load, LoadGuard};
 pub use mailbox::{Inbox, Mail, Mailbox, mailbox};
+pub use park_policy::ParkPolicy;
 pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};
-pub use turn::{Core, Handler, MailOf, ParkPolicy, Shard, WithReplies};
+pub use turn::{Core, Handler, MailOf, Shard, WithReplies};
 use watch::TurnWatch;
 
 /// Where the turns of a shard on io_uring run.
@@ -149,7 +152,7 @@ pub fn run<H: Handler>(
         let mut core = Core::new(engine, Rc::clone(&clock), options.pool.clone(), options.timers_max);
         let handler = make(&mut core)?;
         let mut shard = Shard::new(handler, core, inbox);
-        let mut park_policy = ParkPolicy::new(options.spin.clone());
+        let mut park_policy = ParkPolicy::new(options.spin.clone(), &SHARDS);
         let watch = TurnWatch::of_process(&options.name);
         let mut may_park = false;
         started();
@@ -157,7 +160,7 @@ pub fn run<H: Handler>(
             let moved = watch
                 .measure(|| shard.turn(may_park))
                 .inspect_err(|error| report(&options.name, options.engine, error))?;
-            may_park = park_policy.may_park(moved, shard.parked_ns(), shard.core.now_ns());
+            may_park = park_policy.may_park(moved, shard.waited(), shard.core.now_ns());
             Ok(!shard.handler.stopped())
         })
     };

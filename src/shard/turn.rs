@@ -7,12 +7,11 @@ use std::io;
 use std::rc::Rc;
 
 use super::clock::Clock;
-use super::engine::{Engine, Event, Park};
+use super::engine::{Engine, Event, Park, Waited};
 use super::mailbox::{Inbox, Mail};
 use super::timer::Timers;
 use nereid_memory::Pool;
-use nereid_queue::waits::SHARDS;
-use nereid_queue::{Actor, AdaptiveSpin, Spin};
+use nereid_queue::Actor;
 
 /// Mails that one turn reads.
 const MAILS_PER_TURN: usize = 256;
@@ -108,24 +107,24 @@ pub struct Shard<H: Handler> {
     pub core: Core<H::Timer>,
     inbox: Inbox<MailOf<H>>,
     events: Vec<Event>,
-    parked_ns: Option<u64>,
+    waited: Option<Waited>,
 }
 
 impl<H: Handler> Shard<H> {
     /// The engine must wait for the inbox's waker.
     pub fn new(handler: H, core: Core<H::Timer>, inbox: Inbox<MailOf<H>>) -> Shard<H> {
-        Shard { handler, core, inbox, events: Vec::new(), parked_ns: None }
+        Shard { handler, core, inbox, events: Vec::new(), waited: None }
     }
 
-    /// How long the last turn was ready to wait; `None`: not at all. A wait for what was there already took no time.
-    pub fn parked_ns(&self) -> Option<u64> {
-        self.parked_ns
+    /// How long the last turn was ready to wait; `None`: not at all.
+    pub fn waited(&self) -> Option<Waited> {
+        self.waited
     }
 
     /// One turn. If there is no work it waits, unless `may_park` is false. True if anything was done: then there may be
     /// more work at once.
     pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
-        let Shard { handler, core, inbox, events, parked_ns } = self;
+        let Shard { handler, core, inbox, events, waited } = self;
         core.read_clock();
         let drained = inbox.drain(MAILS_PER_TURN, |mail| match mail {
             Mail::Handler(mail) => handler.mail(mail, core),
@@ -141,21 +140,21 @@ impl<H: Handler> Shard<H> {
             actor.work(replies);
         }
         handler.flush(core);
-        let mut parks = may_park && !handler.stopped() && !handler.has_work();
+        // Events that are there would end a park at once. A thread that posts meanwhile need not wake one that does not
+        // park.
+        let mut parks = may_park && !handler.stopped() && !handler.has_work() && !core.engine.has_events();
         // A turn with work can wait in the call that starts its sends. What the flush has led to comes before that, and
         // what this leads to is for the next turn, so that no bound of a turn counts twice.
         if parks && let Some((actor, replies)) = handler.actor() {
             actor.work_on(replies);
             parks = !handler.has_work();
         }
-        let mut park_began_ns = 0;
         let parked = match parks {
             true => {
                 let deadlines = [core.timers.next_deadline(), handler.next_deadline_ns()];
                 let park = deadlines.into_iter().flatten().min().map_or(Park::Forever, Park::Until);
                 inbox.sleep(|| {
                     let park = if handler.prepare_park() { park } else { Park::Never };
-                    park_began_ns = core.clock.now_ns();
                     core.engine.turn(park, events)
                 })
             }
@@ -163,9 +162,8 @@ impl<H: Handler> Shard<H> {
         };
         // Mail came just before the park, or parking was not allowed: the handler's operations are started all the
         // same.
-        let has_waited = parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
+        *waited = parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
         core.read_clock();
-        *parked_ns = has_waited.then(|| core.now_ns.saturating_sub(park_began_ns));
         for event in events.drain(..) {
             moved = true;
             handler.event(event, core);
@@ -180,68 +178,6 @@ impl<H: Handler> Shard<H> {
             handler.on_time(core);
         }
         Ok(moved || budget == 0 || handler.has_work())
-    }
-}
-
-/// A wait that took less found what it waited for: to put a thread to sleep and to wake it takes longer.
-const SLEEP_NS: u64 = 5_000;
-
-/// When an idle shard stops spinning and parks: at once, unless its last waits were short.
-#[derive(Debug)]
-pub struct ParkPolicy {
-    spin: AdaptiveSpin,
-    wait: Option<Wait>,
-}
-
-/// The wait of a shard for its next work.
-#[derive(Debug)]
-struct Wait {
-    since_ns: u64,
-    spins_for_ns: u64,
-    /// It spins, and none of that was taken from what it may.
-    is_spinning: bool,
-    has_slept: bool,
-}
-
-impl Wait {
-    fn new(since_ns: u64, spins_for_ns: u64) -> Wait {
-        Wait { since_ns, spins_for_ns, is_spinning: spins_for_ns > 0, has_slept: false }
-    }
-
-    /// How long it has spun by then; 0 where that is known already.
-    fn end_spin(&mut self, now_ns: u64) -> u64 {
-        let is_spinning = std::mem::replace(&mut self.is_spinning, false);
-        if is_spinning { now_ns.saturating_sub(self.since_ns) } else { 0 }
-    }
-}
-
-impl ParkPolicy {
-    pub fn new(spin: Spin) -> ParkPolicy {
-        ParkPolicy { spin: AdaptiveSpin::new(spin, &SHARDS), wait: None }
-    }
-
-    /// Whether the next turn may park, once it has done what the last one brought. `moved`: the last turn had work;
-    /// `parked_ns`: it was ready to wait, and that took so long.
-    pub fn may_park(&mut self, moved: bool, parked_ns: Option<u64>, now_ns: u64) -> bool {
-        if let Some(parked_ns) = parked_ns {
-            let park_began_ns = now_ns.saturating_sub(parked_ns);
-            let wait = self.wait.get_or_insert_with(|| Wait::new(park_began_ns, 0));
-            self.spin.spend(wait.end_spin(park_began_ns));
-            if parked_ns >= SLEEP_NS {
-                wait.has_slept = true;
-                SHARDS.count_sleep();
-            }
-        }
-        if moved {
-            if let Some(mut wait) = self.wait.take() {
-                self.spin.spend(wait.end_spin(now_ns));
-                self.spin.record_wait(now_ns.saturating_sub(wait.since_ns), wait.has_slept);
-            }
-            return self.spin.limit_ns(now_ns) == 0;
-        }
-        let spin = &mut self.spin;
-        let wait = self.wait.get_or_insert_with(|| Wait::new(now_ns, spin.limit_ns(now_ns)));
-        now_ns.saturating_sub(wait.since_ns) >= wait.spins_for_ns
     }
 }
 
@@ -511,78 +447,27 @@ mod tests {
         let (mine, _peer) = UnixStream::pair().unwrap();
         mailbox.post(Mail::Connection(mine));
         assert!(shard.turn(true).unwrap(), "there was mail");
-        let parked_ns = shard.parked_ns().expect("it waited for the timers to move");
-        assert!(parked_ns > 0 && clock.now_ns() == 5 + parked_ns);
+        let waited = shard.waited().expect("it waited for the timers to move");
+        assert!(waited.least_ns > 0 && waited == Waited::exactly(clock.now_ns() - 5));
         assert_eq!(shard.handler.flushes, 1);
         shard.turn(false).unwrap();
-        assert!(shard.parked_ns().is_none());
+        assert!(shard.waited().is_none());
     }
 
+    /// Threads that post to a shard which has events to read need not wake it.
     #[test]
-    fn a_park_policy_spins_for_its_time_and_then_parks() {
-        let mut park_policy = ParkPolicy::new(Spin::new(100_000, 1));
-        assert!(park_policy.may_park(false, None, 900_000), "no short wait is recorded");
-        assert!(!park_policy.may_park(true, Some(10_000), 920_000), "that one was short");
-        assert!(!park_policy.may_park(false, None, 1_000_000));
-        assert!(!park_policy.may_park(false, None, 1_099_999));
-        assert!(park_policy.may_park(false, None, 1_100_000));
-        assert!(park_policy.may_park(false, None, 1_101_000), "still idle");
-        assert!(!park_policy.may_park(true, Some(SLEEP_NS), 1_106_000));
-        assert!(!park_policy.may_park(false, None, 1_107_000), "that wait was short but for the wake-up");
-        assert!(!park_policy.may_park(true, None, 1_110_000));
-        assert!(!park_policy.may_park(false, None, 1_111_000));
-        assert!(park_policy.may_park(true, Some(7_800_000), 9_000_000), "a pause is what to expect now");
-        assert!(park_policy.may_park(false, None, 9_001_000));
-        assert!(ParkPolicy::new(Spin::default()).may_park(false, None, 7));
-    }
-
-    #[test]
-    fn a_wait_that_takes_no_time_is_no_sleep() {
-        let mut park_policy = ParkPolicy::new(Spin::default());
-        let has_slept = |park_policy: &ParkPolicy| park_policy.wait.as_ref().map(|wait| wait.has_slept);
-        park_policy.may_park(false, Some(SLEEP_NS - 1), 100_000);
-        assert_eq!(has_slept(&park_policy), Some(false));
-        park_policy.may_park(false, Some(SLEEP_NS), 200_000);
-        assert_eq!(has_slept(&park_policy), Some(true));
-        park_policy.may_park(true, Some(1), 300_000);
-        assert_eq!(has_slept(&park_policy), None);
-    }
-
-    /// Of a spin that ends in several parks only the time before the first one was spun.
-    #[test]
-    fn a_spin_is_counted_once() {
-        let mut wait = Wait::new(1_000, 50);
-        assert_eq!([wait.end_spin(1_060), wait.end_spin(2_000)], [60, 0]);
-        assert_eq!(Wait::new(1_000, 0).end_spin(2_000), 0);
-    }
-
-    #[test]
-    fn a_shard_that_does_not_spin_may_park_behind_its_work() {
-        let mut park_policy = ParkPolicy::new(Spin::default());
-        assert!(park_policy.may_park(true, None, 10) && park_policy.may_park(true, Some(5), 20));
-    }
-
-    #[test]
-    fn the_time_of_spins_is_taken_from_their_share() {
-        // Of every 100 ns one may spin for 10; 100 ms are its memory.
-        let mut park_policy = ParkPolicy::new(Spin::limited(100, 1, 10));
-        let (mut now_ns, mut spun_ns) = (1, 0);
-        for _ in 0..2_000_000 {
-            // Work always comes after 50 ns.
-            match park_policy.may_park(true, None, now_ns) {
-                true => {
-                    now_ns += 50;
-                    park_policy.may_park(true, Some(50), now_ns);
-                }
-                false => {
-                    park_policy.may_park(false, None, now_ns);
-                    now_ns += 50;
-                    spun_ns += 50;
-                    park_policy.may_park(true, None, now_ns);
-                }
-            }
+    fn a_shard_with_events_does_not_sleep() {
+        let (mut shard, _mailbox) = takes();
+        let (mine, _peer) = UnixStream::pair().unwrap();
+        let key = Key::from_u64(1 << 32).unwrap();
+        shard.core.engine.register(mine.into(), key).unwrap();
+        shard.core.engine.send(key, vec![Slice::from_static(b"x")]).unwrap();
+        assert!(shard.core.engine.has_events(), "it can be sent at once");
+        while shard.core.engine.has_events() {
+            shard.turn(true).unwrap();
+            assert_eq!(shard.handler.parks, 0);
         }
-        let share_ns = now_ns / 10;
-        assert!((share_ns * 9 / 10..=share_ns + 150).contains(&spun_ns), "{spun_ns} ns of {now_ns} ns");
+        shard.turn(true).unwrap();
+        assert_eq!(shard.handler.parks, 1);
     }
 }

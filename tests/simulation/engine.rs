@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use nereid_memory::{BlockMut, Key, Slice};
 use nereid_shard::engine::{
-    CHUNK_BYTES, EVENTS_PER_TURN, Engine, Event, Park, ReceiveChunks, Received, Refused, Waker,
+    CHUNK_BYTES, EVENTS_PER_TURN, Engine, Event, Park, ReceiveChunks, Received, Refused, Waited, Waker,
 };
 
 use crate::network::{Network, Stir};
@@ -437,7 +437,12 @@ impl Engine for Simulated {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
+    fn has_events(&mut self) -> bool {
+        let now_ns = nereid_clock::now_ns();
+        self.held.iter().any(|(at_ns, _)| *at_ns <= now_ns)
+    }
+
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<Option<Waited>> {
         let now_ns = nereid_clock::now_ns();
         // The park of the last turn is over.
         self.release_quiet(now_ns);
@@ -471,7 +476,7 @@ impl Engine for Simulated {
         });
         self.state.lent.set(self.chunks.lent());
         self.state.sockets.set(self.sockets.iter().flatten().count());
-        Ok(parks)
+        Ok(parks.then(Waited::default))
     }
 
     fn waker(&self) -> Waker {

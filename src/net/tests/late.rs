@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use nereid_memory::{BlockMut, Key, Slice};
 use nereid_shard::clock::{Clock, Manual};
-use nereid_shard::engine::{Engine, Event, Park, Refused, Waker};
+use nereid_shard::engine::{Engine, Event, Park, Refused, Waited, Waker};
 
 /// Turns for which an event is held back at most.
 const TURNS_LATE: u64 = 4;
@@ -154,10 +154,10 @@ impl<E: Engine> Engine for Late<E> {
     }
 
     /// A park that nothing has ended yet returns at once; the next turn goes on with it.
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<Option<Waited>> {
         self.state.is_parked.set(false);
         if self.state.refuses.get() || park != Park::Never && self.below(REFUSED_ONE_IN) == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let is_over = match park {
             Park::Never => true,
@@ -185,7 +185,7 @@ impl<E: Engine> Engine for Late<E> {
             events.append(&mut self.withheld);
         }
         events.append(&mut ready);
-        Ok(parks)
+        Ok(parks.then(Waited::default))
     }
 
     fn waker(&self) -> Waker {

@@ -44,6 +44,8 @@ contract! {
     a_quiet_send_reaches_its_peer_and_is_reported
     a_quiet_send_alone_may_stay_unreported_while_a_turn_parks
     an_awaited_quiet_send_ends_a_park
+    sends_end_and_receives_go_on_while_more_is_ready_than_a_turn_reports
+    events_that_wait_for_a_turn_are_known
     a_quiet_send_that_does_not_fit_goes_on_by_itself
     a_quiet_send_to_a_reset_peer_fails
     a_close_behind_a_quiet_send_returns_its_memory

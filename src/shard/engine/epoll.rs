@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::chunk::{CHUNK_BYTES, Chunks};
 use super::sending::Sending;
 use super::{
-    ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window,
-    is_transient_accept_error, slot_mut, sys,
+    ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waited, Waker,
+    check_window, is_transient_accept_error, slot_mut, sys,
 };
 use crate::clock::Clock;
 use nereid_memory::Key;
@@ -385,7 +385,11 @@ impl Engine for Epoll {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
+    fn has_events(&mut self) -> bool {
+        !self.runnable.is_empty() || !self.closed.is_empty()
+    }
+
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<Option<Waited>> {
         let start = events.len();
         events.append(&mut self.closed);
         let now_ns = self.clock.now_ns();
@@ -407,6 +411,7 @@ impl Engine for Epoll {
             self.wait(timeout, now_ns, events)?;
             self.has_polled = true;
         }
+        let waited = waits.then(|| Waited::exactly(self.clock.now_ns().saturating_sub(now_ns)));
         // Only those that are runnable now: what they cause runs in the next turn.
         for _ in 0..self.runnable.len() {
             if events.len() - start >= EVENTS_PER_TURN {
@@ -415,7 +420,7 @@ impl Engine for Epoll {
             let Some(key) = self.runnable.pop_front() else { break };
             self.run(key, events);
         }
-        Ok(waits)
+        Ok(waited)
     }
 
     fn waker(&self) -> Waker {

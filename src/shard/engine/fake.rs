@@ -8,8 +8,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::{Engine, Event, Park, Received, Refused, Waker};
-use crate::clock::Manual;
+use super::{Engine, Event, Park, Received, Refused, Waited, Waker};
+use crate::clock::{Clock, Manual};
 use nereid_memory::Key;
 use nereid_memory::{BlockMut, Slice};
 
@@ -80,7 +80,7 @@ impl<E: Engine> Fake<E> {
     }
 
     /// Runs a turn of the inner engine and puts what it brings among the held events.
-    fn collect(&mut self, park: Park) -> io::Result<bool> {
+    fn collect(&mut self, park: Park) -> io::Result<Option<Waited>> {
         let mut fresh = std::mem::take(&mut self.fresh);
         let outcome = self.inner.turn(park, &mut fresh);
         for event in fresh.drain(..) {
@@ -160,17 +160,21 @@ impl<E: Engine> Engine for Fake<E> {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
-        let has_waited = match (park, &self.clock) {
+    fn has_events(&mut self) -> bool {
+        !self.held.is_empty() || self.inner.has_events()
+    }
+
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<Option<Waited>> {
+        let waited = match (park, &self.clock) {
             _ if !self.held.is_empty() => self.collect(Park::Never)?,
             (Park::Until(at_ns), Some(clock)) => {
                 let clock = clock.clone();
                 self.collect(Park::Never)?;
-                let waits = self.held.is_empty();
-                if waits {
+                self.held.is_empty().then(|| {
+                    let before_ns = clock.now_ns();
                     clock.advance_to(at_ns);
-                }
-                waits
+                    Waited::exactly(clock.now_ns().saturating_sub(before_ns))
+                })
             }
             _ => self.collect(park)?,
         };
@@ -189,7 +193,7 @@ impl<E: Engine> Engine for Fake<E> {
         }
         // Except that a listener's end is its end.
         events[start..].sort_by_key(|event| matches!(event, Event::ListenerClosed { .. }));
-        Ok(has_waited)
+        Ok(waited)
     }
 
     fn waker(&self) -> Waker {
@@ -212,7 +216,6 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::clock::Clock;
     use crate::engine::{Epoll, Limits};
 
     fn fake(seed: u64, clock: &Manual) -> Fake<Epoll> {

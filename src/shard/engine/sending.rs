@@ -36,6 +36,11 @@ impl Sending {
         self.left <= bytes_max && pieces.len() <= pieces_max && pieces.iter().all(|one| one.kept_bytes() <= bytes_max)
     }
 
+    /// Bytes that the next call may carry.
+    pub(super) fn bytes_of_call(&self) -> usize {
+        self.left.min(BYTES_PER_CALL)
+    }
+
     /// The kernel took all that was left.
     pub(super) fn complete(&mut self) {
         self.advance(self.left);
@@ -170,6 +175,7 @@ mod tests {
     fn no_call_carries_more_than_a_turn_has_time_for() {
         let long: &'static [u8] = vec![7; BYTES_PER_CALL + 10].leak();
         assert_eq!(sending(&[long]).single().unwrap().1, BYTES_PER_CALL);
+        assert_eq!((sending(&[long]).bytes_of_call(), sending(&[b"abc"]).bytes_of_call()), (BYTES_PER_CALL, 3));
         let lens = |sending: &Sending| sending.io_vectors().map(|piece| piece.iov_len).collect::<Vec<_>>();
         let mut two = sending(&[b"abc", long, b"def"]);
         assert_eq!(lens(&two), [3, BYTES_PER_CALL - 3]);

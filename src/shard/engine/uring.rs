@@ -7,7 +7,8 @@
 //!
 //! A [quiet send](Engine::send_quietly) goes in with the call that waits, and has a completion only if it fails: so a
 //! shard with one client makes one system call for each of its requests. While one whose end is
-//! [awaited](Engine::await_sent) is open, no call waits.
+//! [awaited](Engine::await_sent) is open, no call waits. That a quiet send is over shows in that all completions are
+//! out of the ring and none is its own; so each turn takes all of them out, and keeps those that it has no time for.
 
 mod accept;
 mod ring;
@@ -23,7 +24,8 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::sending::Sending;
 use super::{
-    EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window, slot_mut, sys,
+    EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waited, Waker, check_window, slot_mut,
+    sys,
 };
 use crate::clock::Clock;
 use accept::Listener;
@@ -43,6 +45,10 @@ const TRANSFER_MAX: usize = 1 << 30;
 /// keeps: what a parked turn may keep of each connection.
 const QUIET_PIECES_MAX: usize = 4;
 const QUIET_BYTES_MAX: usize = 16 * 1024;
+/// Nanoseconds that the kernel takes for a send, without its bytes: about twice what one over loopback takes.
+const SEND_NS: u64 = 10_000;
+/// Bytes that the kernel moves in a nanosecond, at least as a rule.
+const BYTES_PER_NS: u64 = 2;
 /// Milliseconds that a dropped engine gives the kernel to hand back its operations.
 const DRAIN_MS: u64 = 1000;
 
@@ -62,9 +68,12 @@ pub struct Uring {
     /// Of those, the ones whose end is awaited.
     awaited: usize,
     closed: Vec<Event>,
-    /// Events of the turn, behind the ends of quiet sends; scratch.
-    fresh: Vec<Event>,
     batch: Vec<Completion>,
+    /// Completions that are out of the ring and wait for a turn. There are no more than operations in flight and
+    /// connections that the kernel has accepted.
+    completed: VecDeque<Completion>,
+    /// What the next call moves.
+    transfers: Transfers,
     /// The ring reads the wake-up's counter into this.
     wake_count: Box<u64>,
     wake_armed: bool,
@@ -89,6 +98,20 @@ struct Connection {
     pieces: Vec<libc::iovec>,
     cancels: u32,
     closing: bool,
+}
+
+/// What one call of the kernel moves, beside waiting.
+#[derive(Debug, Clone, Copy, Default)]
+struct Transfers {
+    sends: u64,
+    bytes: u64,
+}
+
+impl Transfers {
+    /// How long that takes at most, as a rule.
+    fn most_ns(self) -> u64 {
+        self.sends.saturating_mul(SEND_NS).saturating_add(self.bytes / BYTES_PER_NS)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -138,8 +161,9 @@ impl Uring {
             quiet: VecDeque::new(),
             awaited: 0,
             closed: Vec::new(),
-            fresh: Vec::new(),
             batch: Vec::new(),
+            completed: VecDeque::new(),
+            transfers: Transfers::default(),
             wake_count: Box::new(0),
             wake_armed: false,
             in_flight: 0,
@@ -213,6 +237,9 @@ impl Uring {
         };
         connection.quiet = is_quiet.then_some(QuietSend { number, is_awaited: false });
         let entry = if is_quiet { entry.flags(squeue::Flags::SKIP_SUCCESS) } else { entry };
+        let bytes = sending.bytes_of_call() as u64;
+        self.transfers.sends += 1;
+        self.transfers.bytes = self.transfers.bytes.saturating_add(bytes);
         if is_quiet {
             self.quiet.push_back((key, number));
         }
@@ -249,6 +276,26 @@ impl Uring {
                 free -= 1;
             }
         }
+    }
+
+    /// Takes all completions out of the ring. Those of sends take effect now, because quiet sends that have none are
+    /// over then; the others are kept. Returns how many bytes were received.
+    fn read_completions(&mut self, now_ns: u64, events: &mut Vec<Event>) -> u64 {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.ring.take(&mut batch);
+        let mut received = 0_u64;
+        for completion in batch.drain(..) {
+            match kind_of(completion.user_data) {
+                Some(OperationKind::Send) => self.complete(completion, now_ns, events),
+                kind => {
+                    let is_receive = kind == Some(OperationKind::Receive);
+                    received += if is_receive { u64::try_from(completion.result).unwrap_or(0) } else { 0 };
+                    self.completed.push_back(completion);
+                }
+            }
+        }
+        self.batch = batch;
+        received
     }
 
     fn complete(&mut self, completion: Completion, now_ns: u64, events: &mut Vec<Event>) {
@@ -374,8 +421,8 @@ impl Uring {
     }
 
     /// Ends the quiet sends that have sent everything. The kernel tries them when it takes them, and posts the
-    /// completion of one that failed before the call returns that it took it in; so when all completions are read,
-    /// those that it has taken and that have none are over.
+    /// completion of one that failed before the call returns that it took it in; so when all completions are out of the
+    /// ring, and those of sends have taken effect, those that it has taken and that have none are over.
     fn end_quiet_sends(&mut self, events: &mut Vec<Event>) {
         if self.quiet.is_empty() || self.ring.has_unread_completions() {
             return;
@@ -514,13 +561,16 @@ impl Engine for Uring {
         Ok(())
     }
 
-    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<bool> {
+    fn has_events(&mut self) -> bool {
+        !self.closed.is_empty() || !self.completed.is_empty() || self.ring.has_news()
+    }
+
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<Option<Waited>> {
         let now_ns = self.clock.now_ns();
         let resume_ns = self.resume_listeners(now_ns);
         self.feed_starved();
-        let has_events = !self.closed.is_empty() || self.ring.has_completions();
         let wake_ns = match park {
-            _ if has_events => Some(now_ns),
+            _ if self.has_events() => Some(now_ns),
             Park::Never => Some(now_ns),
             Park::Until(at) => Some(resume_ns.map_or(at, |resume| resume.min(at))),
             Park::Forever => resume_ns,
@@ -535,19 +585,17 @@ impl Engine for Uring {
             0 => self.ring.enter(wait)?,
             _ => self.ring.submit(wait)?,
         };
-        let mut batch = std::mem::take(&mut self.batch);
-        self.ring.take(EVENTS_PER_TURN, &mut batch);
-        let mut fresh = std::mem::take(&mut self.fresh);
-        for completion in batch.drain(..) {
-            self.complete(completion, now_ns, &mut fresh);
-        }
-        self.batch = batch;
-        // First, so that their memory and their connections are free for what the other events lead to.
+        let most_ns = has_waited.then(|| self.clock.now_ns().saturating_sub(now_ns));
+        let mut transfers = std::mem::take(&mut self.transfers);
+        transfers.bytes = transfers.bytes.saturating_add(self.read_completions(now_ns, events));
+        // Sends end first, so that their memory and their connections are free for what the other events lead to.
         self.end_quiet_sends(events);
-        events.append(&mut fresh);
-        self.fresh = fresh;
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(completion) = self.completed.pop_front() else { break };
+            self.complete(completion, now_ns, events);
+        }
         events.append(&mut self.closed);
-        Ok(has_waited)
+        Ok(most_ns.map(|most_ns| Waited { least_ns: most_ns.saturating_sub(transfers.most_ns()), most_ns }))
     }
 
     fn waker(&self) -> Waker {
@@ -578,10 +626,11 @@ impl Drop for Uring {
             if self.ring.enter(Wait::AtMost(Duration::from_millis(1))).is_err() {
                 break;
             }
-            let mut batch = Vec::new();
-            self.ring.take(EVENTS_PER_TURN, &mut batch);
-            batch.into_iter().for_each(|completion| self.complete(completion, 0, &mut events));
+            self.read_completions(0, &mut events);
             self.end_quiet_sends(&mut events);
+            while let Some(completion) = self.completed.pop_front() {
+                self.complete(completion, 0, &mut events);
+            }
             events.clear();
         }
         if self.in_flight > 0 {

@@ -1,5 +1,6 @@
 //! Tests of sends whose success nothing waits for.
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -126,12 +127,82 @@ pub(super) fn an_awaited_quiet_send_ends_a_park(make: Make) {
     assert_eq!(rig.pool.bytes_in_use(), 0);
 }
 
+/// Receives are ready at all times, more than a turn reports. Sends end all the same, awaited or not, and no receive is
+/// left out.
+pub(super) fn sends_end_and_receives_go_on_while_more_is_ready_than_a_turn_reports(make: Make) {
+    // Far more than any engine needs, whatever it refuses or holds back.
+    const TURNS: usize = 5_000;
+    let Some(mut rig) = rig(make, Limits::default()) else { return };
+    let mut busy: HashMap<Key, UnixStream> = (0..8 * EVENTS_PER_TURN).map(|_| rig.unix_pair()).collect();
+    let mut senders: Vec<(Key, UnixStream)> = (0..3 * EVENTS_PER_TURN).map(|_| rig.unix_pair()).collect();
+    for (key, peer) in &mut busy {
+        peer.write_all(b"x").unwrap();
+        rig.engine.receive(*key).unwrap();
+    }
+    for is_awaited in [false, true, false] {
+        for (key, _) in &senders {
+            let piece = rig.slice(b"answer");
+            rig.engine.send_quietly(*key, vec![piece]).unwrap();
+            if is_awaited {
+                rig.engine.await_sent(*key);
+            }
+        }
+        let (mut sent, mut received) = (HashMap::new(), HashMap::new());
+        for turn in 0.. {
+            if sent.len() == senders.len() && received.len() == busy.len() {
+                break;
+            }
+            assert!(turn < TURNS, "{} sends have ended, {} receives", sent.len(), received.len());
+            rig.turn(Park::Never);
+            for event in std::mem::take(&mut rig.waiting) {
+                match event {
+                    Event::Sent { key, result, .. } => {
+                        assert_eq!(result.unwrap(), 6);
+                        assert!(sent.insert(key, ()).is_none(), "it has ended once");
+                    }
+                    Event::Received { key, received: Received::Chunk(_) } => {
+                        *received.entry(key).or_insert(0) += 1;
+                        busy.get_mut(&key).unwrap().write_all(b"x").unwrap();
+                        rig.engine.receive(key).unwrap();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        for (_, peer) in &mut senders {
+            peer.read_exact(&mut [0; 6]).unwrap();
+        }
+        assert_eq!(rig.pool.bytes_in_use(), 0, "what was sent is let go");
+    }
+    busy.keys().chain(senders.iter().map(|(key, _)| key)).for_each(|key| rig.close(*key));
+}
+
+/// A shard that asks does not declare itself asleep over them.
+pub(super) fn events_that_wait_for_a_turn_are_known(make: Make) {
+    let Some(mut rig) = rig(make, Limits::default()) else { return };
+    let mut peers: Vec<(Key, UnixStream)> = (0..4 * EVENTS_PER_TURN).map(|_| rig.unix_pair()).collect();
+    for (key, peer) in &mut peers {
+        peer.write_all(b"x").unwrap();
+        rig.engine.receive(*key).unwrap();
+    }
+    let (deadline, mut are_known) = (Monotonic.now_ns() + HANG_NS, false);
+    while rig.waiting.len() < peers.len() {
+        assert!(Monotonic.now_ns() < deadline, "they never come: {:?}", rig.waiting);
+        rig.turn(Park::Never);
+        are_known |= rig.waiting.len() < peers.len() && rig.engine.has_events();
+    }
+    assert!(are_known);
+    assert!(!rig.engine.has_events(), "nothing is left");
+    rig.waiting.clear();
+    peers.iter().for_each(|(key, _)| rig.close(*key));
+}
+
 /// The socket is full, or has room for a part: no byte is lost, sent twice or overtaken, and no turn sleeps through it.
 pub(super) fn a_quiet_send_that_does_not_fit_goes_on_by_itself(make: Make) {
     const MESSAGE: usize = 10_000;
     let Some(mut rig) = rig(make, Limits::default()) else { return };
     for is_recalled in [false, true] {
-        let (key, mut peer) = rig.tcp_pair();
+        let (key, mut peer) = rig.narrow_tcp_pair(100_000);
         let whole = bytes(MESSAGE * 2000, 7);
         let mut taken = 0;
         // Until one waits for the peer, which reads nothing yet.

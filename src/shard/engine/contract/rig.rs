@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
@@ -64,6 +65,16 @@ impl Rig {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (self.register(listener.accept().unwrap().0), peer)
+    }
+
+    /// One whose socket and whose peer's hold so many bytes, or a few times as many, whatever the host's defaults are.
+    pub(super) fn narrow_tcp_pair(&mut self, buffer_bytes: i32) -> (Key, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mine = listener.accept().unwrap().0;
+        sys::set_option(mine.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, buffer_bytes).unwrap();
+        sys::set_option(peer.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, buffer_bytes).unwrap();
+        (self.register(mine), peer)
     }
 
     pub(super) fn received(&mut self, of: Key) -> Received {

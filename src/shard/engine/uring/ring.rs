@@ -283,17 +283,19 @@ impl Ring {
         }
     }
 
-    pub(super) fn has_completions(&mut self) -> bool {
-        !self.ring.completion().is_empty()
-    }
-
     /// Completions that were not taken, those included for which the queue had no room.
     pub(super) fn has_unread_completions(&mut self) -> bool {
-        self.has_completions() || self.ring.submission().cq_overflow()
+        !self.ring.completion().is_empty() || self.ring.submission().cq_overflow()
     }
 
-    pub(super) fn take(&mut self, most: usize, into: &mut Vec<Completion>) {
-        into.extend(self.ring.completion().take(most).map(|entry: cqueue::Entry| Completion {
+    /// There are completions, or the kernel has work that may lead to some and that it does in the next call.
+    pub(super) fn has_news(&mut self) -> bool {
+        self.has_unread_completions() || self.ring.submission().taskrun()
+    }
+
+    /// All completions that have room in the queue.
+    pub(super) fn take(&mut self, into: &mut Vec<Completion>) {
+        into.extend(self.ring.completion().map(|entry: cqueue::Entry| Completion {
             user_data: entry.user_data(),
             result: entry.result(),
             flags: entry.flags(),

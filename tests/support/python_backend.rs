@@ -62,7 +62,10 @@ fn install(server: &Path, python: &Python) -> Result<Installed, String> {
     let copied = to.join("triton_python_backend_stub");
     // Not by this process: a child that another thread starts would have the file open to write, so that it could not
     // be executed.
-    Command::new("cp").arg(&stub).arg(&copied).status().map_err(wrong(&stub))?;
+    let status = Command::new("cp").arg(&stub).arg(&copied).status().map_err(wrong(&stub))?;
+    if !status.success() {
+        return Err(format!("cp of {}: {status}", stub.display()));
+    }
     let _ = Command::new("chmod").arg("+x").arg(&copied).status();
     // The stub searches modules beside the backend, and ignores PYTHONPATH.
     for package in ["numpy", "numpy.libs"] {

@@ -6,7 +6,7 @@ use nereid_test_support::http::{Peer, request};
 use nereid_test_support::server::Server;
 use nereid_test_support::variant::{self, each};
 
-use super::{EVERYTHING, FIRST, NO_GPUS, PHASES, Page, ask, body, start, three_models};
+use super::{EVERYTHING, FIRST, NO_GPUS, PHASES, Page, ask, body, three_models};
 
 /// What a client would do with a page in OpenMetrics: every family has a heading and its samples, with names that its
 /// type allows, and the page has an end.

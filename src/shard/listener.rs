@@ -220,6 +220,7 @@ impl Drop for SocketFile {
 mod tests {
     use super::*;
     use std::net::TcpStream;
+    use std::os::fd::OwnedFd;
     use std::process::Command;
 
     #[test]
@@ -293,7 +294,8 @@ mod tests {
         let path = directory.0.join("socket");
         let listener = bind_unix(&path).unwrap();
         let listens = "import socket; socket.socket(fileno=0).listen(16)";
-        let process = Command::new("python3").args(["-c", listens]).stdin(listener.try_clone().unwrap()).status();
+        let process =
+            Command::new("python3").args(["-c", listens]).stdin(OwnedFd::from(listener.try_clone().unwrap())).status();
         assert!(process.unwrap().success());
         assert!(is_served(&path, Duration::ZERO).unwrap(), "nobody waits for it");
         let waits = std::thread::spawn({

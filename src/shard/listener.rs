@@ -25,8 +25,10 @@ const UNIX_PATH_MAX: usize = 107;
 /// How long a socket may outlive the process that listens on it: the kernel ends the operations of an io_uring, and
 /// closes what they hold, in a thread of its own behind the end of the process.
 const OUTLIVES_FOR: Duration = Duration::from_secs(10);
-/// How often it is tried in that time.
-const TRIED_EVERY: Duration = Duration::from_millis(5);
+/// How long to wait before it is tried again, at first and at last. Each try stays in the socket's queue, which may be
+/// short.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Binds a TCP address, closed on exec and with SO_REUSEADDR, so that a restart need not wait for old connections.
 pub fn bind(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
@@ -187,9 +189,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Whether a server listens at the path. A socket of a dead process has so much time to go.
 fn is_served(path: &Path, patience: Duration) -> io::Result<bool> {
-    let started = Instant::now();
+    let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
     loop {
-        match UnixStream::connect(path) {
+        match connect(path) {
             Ok(connection) if is_of_dead(&connection) && started.elapsed() < patience => {}
             // Or a server has taken it over from a dead one.
             Ok(_) => return Ok(true),
@@ -198,8 +200,17 @@ fn is_served(path: &Path, patience: Duration) -> io::Result<bool> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
             Err(error) => return Err(error),
         }
-        std::thread::sleep(TRIED_EVERY);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LAST_PAUSE);
     }
+}
+
+/// Connects without waiting for room in the other side's queue: `WouldBlock` if it is full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// Whether the process that has made the other end listen is gone. One of another namespace has no number here.
@@ -306,6 +317,18 @@ mod tests {
         (0..2).for_each(|_| drop(listener.accept().unwrap()));
         sys::shutdown(listener.as_fd(), true).unwrap();
         waits.join().unwrap().unwrap();
+    }
+
+    /// Of a server that takes no connections, a start must not become one more that waits.
+    #[test]
+    fn a_server_with_a_full_queue_is_found_at_once() {
+        let directory = Directory::new("full");
+        let path = directory.0.join("socket");
+        let listener = bind_unix(&path).unwrap();
+        sys::listen(listener.as_fd(), 0).unwrap();
+        let _waits = connect(&path).unwrap();
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(unix(&path, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

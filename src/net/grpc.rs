@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::keepalive::Pulse;
 use super::open_calls::OpenCalls;
 use super::{OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
-use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason};
+use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason, Scatter};
 use nereid_protocol::grpc::{
-    ACCEPTED_ENCODINGS, Code, Encoding, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
+    ACCEPTED_ENCODINGS, Code, Encoding, Intake, IntakeState, Refusal, UnknownEncoding, Window, encode_message,
 };
 use nereid_protocol::http2::{self, CachedFields, ErrorCode, SendError, StreamId};
 use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service};
@@ -211,14 +211,24 @@ impl GrpcWire {
     }
 
     /// If the next bytes of the connection are the bytes of one tensor: its own memory.
-    pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
-        let (id, frame_left) = self.connection.direct()?;
-        let (block, at, len) = self.intake.take_direct(id)?;
-        Some((block, at, len.min(frame_left)))
+    pub fn take_window(&mut self) -> Option<Window> {
+        self.intake.take_window(&self.connection)
     }
 
     pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut ShardContext<S>) {
         let outcome = self.with_intake(key, shared, |connection, intake| intake.direct_received(connection, block, n));
+        self.failed |= outcome.is_err();
+    }
+
+    pub fn scattered_received<S: Service>(
+        &mut self,
+        key: Key,
+        scatter: Box<Scatter>,
+        n: usize,
+        shared: &mut ShardContext<S>,
+    ) {
+        let outcome =
+            self.with_intake(key, shared, |connection, intake| intake.scattered_received(connection, scatter, n));
         self.failed |= outcome.is_err();
     }
 

@@ -41,6 +41,9 @@ pub(in crate::api) const TEXT_BYTES_MAX: usize = nereid_protocol::grpc::TEXT_BYT
 /// Arrays of numbers that one step begins with.
 const OPENED_AT_ONCE: usize = 4;
 
+/// Inputs that one step reads whose data is there already.
+const INPUTS_AT_ONCE: usize = 4;
+
 /// A request being decoded.
 pub struct Decoder {
     pub model: Arc<ServedModel>,
@@ -102,6 +105,11 @@ enum Stage {
 
 pub(in crate::api) fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
     move |error| Status::internal(format!("Unable to parse '{member}': {error}"))
+}
+
+/// A member that has to be there.
+fn given<'d>(member: Option<Value<'d>>, name: &str) -> Result<Value<'d>, AccessError> {
+    member.ok_or_else(|| AccessError::NoMember(name.to_owned()))
 }
 
 fn text(value: Value<'_>) -> Result<Text, AccessError> {
@@ -178,7 +186,7 @@ impl Decoder {
                     }
                 }
             }
-            Stage::Inputs { document, done } => self.read_input(document, done, pool, regions)?,
+            Stage::Inputs { document, done } => self.read_inputs(document, done, pool, regions)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
                 let from = reader.position();
                 let done = reader
@@ -366,6 +374,23 @@ impl Decoder {
         Ok(())
     }
 
+    /// Reads the inputs after the first `done`: a few of those whose data is there already, or one that takes steps of
+    /// its own. A request may have thousands of them.
+    fn read_inputs(
+        &mut self,
+        document: Box<Document>,
+        done: usize,
+        pool: &Pool,
+        regions: &SharedMemory,
+    ) -> Result<Stage, Status> {
+        let mut stage = self.read_input(document, done, pool, regions)?;
+        for _ in 1..INPUTS_AT_ONCE {
+            let Stage::Inputs { document, done } = stage else { break };
+            stage = self.read_input(document, done, pool, regions)?;
+        }
+        Ok(stage)
+    }
+
     /// Reads the input after the first `done`, or, behind the last one, the outputs.
     fn read_input(
         &mut self,
@@ -383,11 +408,13 @@ impl Decoder {
             return Ok(Stage::Done);
         };
         // Whether there is one source of data is checked before anything else about the input.
-        let source = Source::of(value)?;
-        let name = value.member("name").and_then(text).map_err(parse_error("name"))?;
-        let datatype_name = value.member("datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
+        let [data, parameters, name, datatype, shape] =
+            value.find_each(["data", "parameters", "name", "datatype", "shape"]);
+        let source = Source::of(data, parameters)?;
+        let name = given(name, "name").and_then(text).map_err(parse_error("name"))?;
+        let datatype_name = given(datatype, "datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
         let datatype = DataType::from_name(&datatype_name);
-        let shape = read_shape(value.member("shape").map_err(parse_error("shape"))?, &name)?;
+        let shape = read_shape(given(shape, "shape").map_err(parse_error("shape"))?, &name)?;
         let Some(datatype) = datatype else {
             return Err(match source {
                 Source::Json(_) => Status::invalid(format!("invalid datatype for input {name}")),
@@ -620,11 +647,14 @@ enum Source<'d> {
 }
 
 impl<'d> Source<'d> {
-    fn of(input: Value<'d>) -> Result<Source<'d>, Status> {
-        let data = input.find("data");
-        let parameters = input.find("parameters");
-        let binary = parameters.and_then(|parameters| parameters.find("binary_data_size"));
-        let shared = parameters.and_then(|parameters| parameters.find("shared_memory_region"));
+    /// Of an input with these members.
+    fn of(data: Option<Value<'d>>, parameters: Option<Value<'d>>) -> Result<Source<'d>, Status> {
+        let [binary, shared] = parameters
+            .map_or([None; 2], |parameters| parameters.find_each(["binary_data_size", "shared_memory_region"]));
+        // Nearly all of many have their data behind the JSON.
+        if let (None, Some(size), None) = (data, binary, shared) {
+            return Ok(Source::Binary(size.as_u64().map_err(parse_error("binary_data_size"))?));
+        }
         let rule = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
                     'shared_memory_region' in 'parameters'. But";
         let set = [

@@ -4,6 +4,8 @@
 //! What follows from a head is kept for the next call with the same head. A message that is there as a whole is offered
 //! to the service before it is read, which is how the service recognises requests that come again.
 
+mod scattered;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use crate::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
 use crate::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Service, Token};
 use crate::slow_peers::{Progress, SlowPeers};
 use nereid_memory::{BlockMut, CallLedger, Pool, RefusalReason};
+
+pub use scattered::{SCATTERED_BYTES_MAX, Window};
 
 /// Readers of one shard that are kept for later calls.
 const READERS_KEPT: usize = 256;
@@ -106,7 +110,7 @@ impl IntakeState {
     }
 
     /// The memory of one tensor, if the next bytes of the stream belong there: block, offset, length.
-    pub fn take_direct(&mut self, id: StreamId) -> Option<(BlockMut, usize, usize)> {
+    fn take_direct(&mut self, id: StreamId) -> Option<(BlockMut, usize, usize)> {
         let call = self.calls.get_mut(&id)?;
         let (block, at, len, ticket) = call.reader.take_direct()?.into_parts();
         self.direct = Some((id, ticket));
@@ -386,13 +390,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         }
         self.advance(id, &mut None, false);
         let outcome = connection.direct_received(n, self);
-        match self.state.calls.get_mut(&id) {
-            Some(open) if self.withholds => {
-                open.withheld += n;
-                self.state.withheld += n;
-            }
-            _ => connection.consumed(id, n),
-        }
+        self.give_credit(connection, id, n);
         outcome
     }
 }

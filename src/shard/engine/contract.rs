@@ -8,6 +8,7 @@ mod alone;
 mod quiet;
 mod refused;
 mod rig;
+mod scattered;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -19,6 +20,7 @@ use super::*;
 use crate::clock::{Clock, Monotonic};
 use quiet::*;
 use rig::*;
+use scattered::*;
 
 macro_rules! contract {
     ($($test:ident)*) => {
@@ -52,6 +54,8 @@ contract! {
     closing_ends_what_is_in_flight
     a_dropped_engine_returns_all_memory
     direct_receives_land_in_their_window
+    scattered_receives_land_in_their_parts
+    a_scattered_receive_waits_for_its_bytes_and_for_its_close
     a_reset_is_an_error_and_no_signal
     either_side_may_close_half
     a_burst_of_connections_is_accepted
@@ -589,6 +593,7 @@ fn keys_are_never_confused(make: Make) {
                     let bytes = match &received {
                         Received::Chunk(chunk) => chunk.to_vec(),
                         Received::Direct { block, at, len } => block[*at..at + len].to_vec(),
+                        Received::Scattered { scatter, len } => scatter.copy(0, *len),
                         other => panic!("{other:?}"),
                     };
                     let (.., receiving) = open.iter_mut().find(|(of, ..)| *of == key).expect("an open connection");

@@ -1,0 +1,123 @@
+//! Where the next bytes of a connection go: to the memory of a tensor, one frame at a time or many at once.
+//!
+//! Many frames are received by a guess at their sizes ([`http2::Connection::predicted`]). What comes is compared head
+//! by head; from the first byte on that is not where it was expected, all is copied out of the tensor's memory and read
+//! like bytes that came any other way. So a wrong guess costs that copy, and no peer can make it cost more.
+
+use super::{Exchanges, Intake, IntakeState};
+use crate::grpc::{Direct, DirectTicket};
+use crate::http2::{self, ConnectionError, StreamId};
+use crate::service::Service;
+use nereid_memory::{BlockMut, Part, Scatter};
+
+/// Payload bytes of one receive of many frames: what a turn has time to copy, and a wrong guess to copy twice.
+pub const SCATTERED_BYTES_MAX: usize = 512 * 1024;
+
+/// The memory that the next bytes of a connection belong to.
+#[derive(Debug)]
+pub enum Window {
+    /// So many bytes of the block, from the offset on.
+    Block { block: BlockMut, at: usize, len: usize },
+    /// The frames that are expected.
+    Frames(Box<Scatter>),
+}
+
+impl IntakeState {
+    /// The memory of one tensor, if the next bytes of the connection belong there.
+    pub fn take_window(&mut self, connection: &http2::Connection) -> Option<Window> {
+        if let Some(frames) = connection.predicted() {
+            let (block, at, len) = self.take_direct(frames.stream)?;
+            // What ends within its frame has no heads in between.
+            if frames.layout.lead == 0 && len <= frames.layout.first {
+                return Some(Window::Block { block, at, len });
+            }
+            let scatter = Scatter::new(block, at, len.min(SCATTERED_BYTES_MAX), frames.layout);
+            return Some(Window::Frames(Box::new(scatter)));
+        }
+        let (id, frame_left) = connection.direct()?;
+        let (block, at, len) = self.take_direct(id)?;
+        Some(Window::Block { block, at, len: len.min(frame_left) })
+    }
+}
+
+impl<S: Service, E: Exchanges> Intake<'_, S, E> {
+    /// Takes back frames that [`IntakeState::take_window`] gave, `n` bytes of which were received.
+    pub fn scattered_received(
+        &mut self,
+        connection: &mut http2::Connection,
+        scatter: Box<Scatter>,
+        n: usize,
+    ) -> Result<(), ConnectionError> {
+        let Some((id, ticket)) = self.state.direct.take() else {
+            return connection.receive(&scatter.copy(0, n), self);
+        };
+        let mut parts = scatter.parts().peekable();
+        let mut landing = Some((scatter, ticket));
+        // Bytes dealt with, those of them that are the tensor's, and its parts.
+        let (mut at, mut landed, mut payloads) = (0, 0, 0);
+        while at < n
+            && let Some(part) = parts.next()
+        {
+            let len = part.len().min(n - at);
+            match &part {
+                Part::Head(_) => {
+                    let Some((scatter, _)) = &landing else { break };
+                    connection.receive(scatter.bytes(&part).get(..len).unwrap_or_default(), self)?;
+                    at += len;
+                }
+                Part::Payload(_) => {
+                    let is_last = parts.peek().is_none();
+                    if !connection.is_within(id, part.len(), is_last) {
+                        break;
+                    }
+                    (at, landed, payloads) = (at + len, landed + len, payloads + 1);
+                    // The message is complete before its stream ends.
+                    if is_last || at == n {
+                        self.land(id, &mut landing, landed);
+                    }
+                    let outcome = connection.direct_received(len, self);
+                    self.give_credit(connection, id, len);
+                    outcome?;
+                }
+            }
+        }
+        if at == n {
+            self.land(id, &mut landing, landed);
+            if payloads > 1 {
+                connection.note_prediction(true);
+            }
+            return Ok(());
+        }
+        let rest = landing.as_ref().map(|(scatter, _)| scatter.copy(at, n)).unwrap_or_default();
+        self.land(id, &mut landing, landed);
+        // A call that was ended here meanwhile is not the peer's fault.
+        if self.state.calls.contains_key(&id) {
+            connection.note_prediction(false);
+        }
+        connection.receive(&rest, self)
+    }
+
+    /// Gives the memory of a tensor back, with so many more bytes in it, and takes the message if it is complete.
+    fn land(&mut self, id: StreamId, landing: &mut Option<(Box<Scatter>, DirectTicket)>, landed: usize) {
+        let Some((scatter, ticket)) = landing.take() else { return };
+        if let Some(open) = self.state.calls.get_mut(&id) {
+            open.arrived += landed as u64;
+            open.reader.direct_received(Direct::from_parts(scatter.into_block(), ticket), landed);
+        }
+        self.advance(id, &mut None, false);
+    }
+
+    /// Gives credit for bytes of a tensor, or notes that it is to be given later.
+    pub(super) fn give_credit(&mut self, connection: &mut http2::Connection, id: StreamId, n: usize) {
+        match self.state.calls.get_mut(&id) {
+            Some(open) if self.withholds => {
+                open.withheld += n;
+                self.state.withheld += n;
+            }
+            _ => connection.consumed(id, n),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What is likely to come next: DATA frames of the size of the last ones, on the same stream.
+//!
+//! Many peers cut a message into frames of 16 KiB, the size that needs no agreement (RFC 9113 section 6.5.2). With the
+//! places of the heads known in advance, a transport can receive dozens of such frames at once and have their payloads
+//! where they belong. It is a guess, which the transport compares with the heads that have come; peers that make it
+//! wrong too often get no more of it.
+
+use super::data::DataFrame;
+use super::frame::{FrameHead, HEAD_LEN, MIN_MAX_FRAME_SIZE, flag};
+use super::stream::Receiving;
+use super::{Connection, StreamId};
+use nereid_memory::FrameLayout;
+use std::ops::RangeInclusive;
+
+/// Sizes of payloads for which it is worthwhile: more heads than payload help no one, and of larger frames a receive
+/// takes one or two.
+const STRIDES: RangeInclusive<u32> = 4096..=256 << 10;
+/// What a wrong guess costs, of [`MISSES_MAX`] in all; a right one earns 1 back.
+const MISS: u8 = 4;
+/// At so many nothing is guessed any more for this connection.
+const MISSES_MAX: u8 = 16;
+
+/// The DATA frames that are expected, see [`Connection::predicted`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PredictedFrames {
+    pub stream: StreamId,
+    pub layout: FrameLayout,
+}
+
+/// The last frames of a connection, and the guesses by them.
+pub(super) struct FrameRun {
+    /// The stream of the last frame if it was DATA behind which more may come, else 0.
+    stream: u32,
+    /// The payload of the last DATA frame.
+    last: u32,
+    /// The payload of two DATA frames in a row; at first what all peers may send.
+    stride: u32,
+    misses: u8,
+}
+
+impl FrameRun {
+    pub(super) fn new() -> FrameRun {
+        FrameRun { stream: 0, last: 0, stride: MIN_MAX_FRAME_SIZE, misses: 0 }
+    }
+
+    /// A frame other than DATA has begun.
+    pub(super) fn interrupt(&mut self) {
+        self.stream = 0;
+    }
+
+    /// A DATA frame has begun.
+    pub(super) fn note(&mut self, head: FrameHead) {
+        let may_go_on = !head.has(flag::END_STREAM) && !head.has(flag::PADDED);
+        self.stream = if may_go_on { head.stream } else { 0 };
+        if head.length == self.last && STRIDES.contains(&head.length) {
+            self.stride = head.length;
+        }
+        self.last = head.length;
+    }
+
+    /// Stream and stride, if the last frame was one of those that come in a row.
+    fn guess(&self) -> Option<(u32, u32)> {
+        let is_usual = self.stream != 0 && self.last == self.stride;
+        (is_usual && self.misses < MISSES_MAX).then_some((self.stream, self.stride))
+    }
+}
+
+impl Connection {
+    /// The frames that are likely to come next, if the input stands in or behind a DATA frame of the usual size. What
+    /// was received for them is reported head by head to [`Connection::receive`], and payload by payload to
+    /// [`Connection::direct_received`], as long as [`Connection::is_within`] says so.
+    pub fn predicted(&self) -> Option<PredictedFrames> {
+        let (id, stride) = self.parser.run().guess()?;
+        let layout = |lead, first| FrameLayout { lead, first, head: HEAD_LEN, stride: stride as usize };
+        let layout = match self.parser.data() {
+            Some(_) => layout(0, self.direct().filter(|(stream, _)| stream.0 == id)?.1),
+            None => {
+                let came = self.parser.partial_head()?;
+                let is_open = self.streams.get(id).is_some_and(|stream| stream.receiving == Receiving::Body);
+                (is_open && self.failure().is_none()).then(|| layout(HEAD_LEN - came, stride as usize))?
+            }
+        };
+        Some(PredictedFrames { stream: StreamId(id), layout })
+    }
+
+    /// Whether the input stands within a frame of `stream` of which `len` bytes are missing; with `may_be_longer` also
+    /// if more are, or if the stream ends with the frame.
+    pub fn is_within(&self, stream: StreamId, len: usize, may_be_longer: bool) -> bool {
+        let left = self.direct().filter(|(of, _)| *of == stream).map(|(_, left)| left);
+        let ends = self.parser.data().is_some_and(DataFrame::ends_stream);
+        left.is_some_and(|left| left == len && (!ends || may_be_longer) || left > len && may_be_longer)
+    }
+
+    /// Notes whether what has come was what [`Connection::predicted`] had announced.
+    pub fn note_prediction(&mut self, was_right: bool) {
+        let run = self.parser.run_mut();
+        match was_right {
+            true => run.misses = run.misses.saturating_sub(1),
+            false => {
+                run.misses = run.misses.saturating_add(MISS);
+                self.counters.mispredictions += 1;
+            }
+        }
+    }
+}

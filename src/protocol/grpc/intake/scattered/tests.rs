@@ -203,7 +203,7 @@ fn frames_that_come_one_by_one_are_received_to_where_they_belong() {
 fn frames_of_any_sizes_cut_anywhere_are_those_that_are_read_as_they_come() {
     let mut random = Random(0x5eed_5eed);
     let mut all = Receives::default();
-    for round in 0..150 {
+    for round in 0..60 {
         let usual = [4096, 8192, 16_384, 16_384, 40_000][random.below(5)];
         let mut bytes = greeting();
         for stream in [1, 3, 5] {
@@ -234,7 +234,7 @@ fn frames_of_any_sizes_cut_anywhere_are_those_that_are_read_as_they_come() {
         all.scattered += receives.scattered;
         all.mispredictions += receives.mispredictions;
     }
-    assert!(all.scattered > 500 && all.mispredictions > 50, "{all:?}");
+    assert!(all.scattered > 200 && all.mispredictions > 20, "{all:?}");
 }
 
 /// Two streams take turns, frame by frame: no guess is right.

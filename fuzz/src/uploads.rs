@@ -23,7 +23,7 @@ use crate::{Dice, Target, pool, split};
 pub const TARGET: Target = Target {
     name: "uploads",
     run,
-    runs: 2_000,
+    runs: 500,
     words: &["\x00\x00", "\x08\x40", "\x09\x00", "\x0a\x00", "\x0c\x01", "\x0d\x00", "\x0e\x00", "\x0f\x10"],
     seeds,
 };

@@ -41,8 +41,9 @@ pub(in crate::api) const TEXT_BYTES_MAX: usize = nereid_protocol::grpc::TEXT_BYT
 /// Arrays of numbers that one step begins with.
 const OPENED_AT_ONCE: usize = 4;
 
-/// Inputs that one step reads whose data is there already.
+/// Inputs that one step reads whose data is there already, and outputs.
 const INPUTS_AT_ONCE: usize = 4;
+const OUTPUTS_AT_ONCE: usize = 8;
 
 /// A request being decoded.
 pub struct Decoder {
@@ -55,8 +56,9 @@ pub struct Decoder {
     /// Where the binary tail begins.
     tail: usize,
     stage: Stage,
-    /// The inputs that are still to be read.
+    /// The inputs that are still to be read, then the outputs.
     rest: Paused,
+    /// Those of them that were.
     named: NamedTensors,
     /// Of short tensors that are copied to where they are aligned.
     portions: Portions,
@@ -87,6 +89,10 @@ enum Stage {
         index: usize,
         reader: Box<StringsReader>,
         block: BlockMut,
+    },
+    /// Some of the outputs are read.
+    Outputs {
+        document: Box<Document>,
     },
     /// The body is one string, which gets its length before it.
     RawString {
@@ -223,6 +229,7 @@ impl Decoder {
                     true => self.finish_data(document, index, block),
                 }
             }
+            Stage::Outputs { document } => self.read_outputs(document, regions)?,
             Stage::RawString { length } => {
                 // One piece, because a reader may expect the length indicator and its string together.
                 let head = length.to_le_bytes();
@@ -246,8 +253,9 @@ impl Decoder {
             }
             Stage::Done => Stage::Done,
         };
-        // What stays in its stage has used its step up, except for the walk from input to input.
-        let stays = std::mem::discriminant(&self.stage) == before && !matches!(self.stage, Stage::Inputs { .. });
+        // What stays in its stage has used its step up, except for the walk from input to input, or output to output.
+        let walks = matches!(self.stage, Stage::Inputs { .. } | Stage::Outputs { .. });
+        let stays = std::mem::discriminant(&self.stage) == before && !walks;
         let is_long = stays || read_bytes >= LONG_BYTES;
         if !matches!(self.stage, Stage::Done) {
             return Ok(Progress::More { is_long });
@@ -402,11 +410,7 @@ impl Decoder {
         let mut inputs = document.resume(self.rest);
         let next = inputs.next();
         self.rest = inputs.pause();
-        let Some(value) = next else {
-            self.read_outputs(&document, regions)?;
-            self.check_tail()?;
-            return Ok(Stage::Done);
-        };
+        let Some(value) = next else { return self.begin_outputs(document, regions) };
         // Whether there is one source of data is checked before anything else about the input.
         let [data, parameters, name, datatype, shape] =
             value.find_each(["data", "parameters", "name", "datatype", "shape"]);
@@ -527,45 +531,67 @@ impl Decoder {
         }
     }
 
-    fn read_outputs(&mut self, document: &Document, regions: &SharedMemory) -> Result<(), Status> {
-        let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
+    /// Reads the first outputs, if any are requested by name.
+    fn begin_outputs(&mut self, document: Box<Document>, regions: &SharedMemory) -> Result<Stage, Status> {
+        let Some(outputs) = document.root().find("outputs") else {
+            self.check_tail()?;
+            return Ok(Stage::Done);
+        };
         check_output_count(outputs.len(), &self.request, &self.model.spec)?;
-        let outputs = outputs.elements().map_err(parse_error("outputs"))?;
-        let mut named = NamedTensors::default();
-        for output in outputs {
-            let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
-            add_named_output(&mut self.request, name.clone(), &self.model.spec, &mut named)?;
-            let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
-            if let Some(parameters) = output.find("parameters") {
-                if let Some(count) = parameters.find("classification") {
-                    let count = count
-                        .as_u64()
-                        .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
-                    form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
-                }
-                let place = region_range(parameters)?;
-                if place.is_some() && form.class_count > 0 {
-                    let text = "Output can't set both 'shared_memory_region' and 'classification'";
+        self.rest = outputs.elements().map_err(parse_error("outputs"))?.pause();
+        self.named = NamedTensors::default();
+        let count = outputs.len().min(self.model.spec.outputs.len());
+        self.request.outputs.reserve(count);
+        self.form.outputs.reserve(count);
+        self.read_outputs(document, regions)
+    }
+
+    fn read_outputs(&mut self, document: Box<Document>, regions: &SharedMemory) -> Result<Stage, Status> {
+        let mut outputs = document.resume(self.rest);
+        for _ in 0..OUTPUTS_AT_ONCE {
+            let Some(output) = outputs.next() else {
+                self.check_tail()?;
+                return Ok(Stage::Done);
+            };
+            self.read_output(output, regions)?;
+        }
+        self.rest = outputs.pause();
+        Ok(Stage::Outputs { document })
+    }
+
+    fn read_output(&mut self, output: Value<'_>, regions: &SharedMemory) -> Result<(), Status> {
+        let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
+        add_named_output(&mut self.request, name.clone(), &self.model.spec, &mut self.named)?;
+        let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
+        if let Some(parameters) = output.find("parameters") {
+            if let Some(count) = parameters.find("classification") {
+                let count = count
+                    .as_u64()
+                    .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
+                form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
+            }
+            let place = region_range(parameters)?;
+            if place.is_some() && form.class_count > 0 {
+                let text = "Output can't set both 'shared_memory_region' and 'classification'";
+                return Err(Status::invalid(text));
+            }
+            if let Some(binary) = parameters.find("binary_data") {
+                form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
+            }
+            if self.form.manner == Manner::Events && (form.binary || place.is_some()) {
+                let what = if form.binary { "binary_data" } else { "shared_memory_region" };
+                return Err(not_in_events(&format!("'{what}' of output '{}'", form.name)));
+            }
+            if let Some(place) = place {
+                if form.binary {
+                    let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
                     return Err(Status::invalid(text));
                 }
-                if let Some(binary) = parameters.find("binary_data") {
-                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
-                }
-                if self.form.manner == Manner::Events && (form.binary || place.is_some()) {
-                    let what = if form.binary { "binary_data" } else { "shared_memory_region" };
-                    return Err(not_in_events(&format!("'{what}' of output '{}'", form.name)));
-                }
-                if let Some(place) = place {
-                    if form.binary {
-                        let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
-                        return Err(Status::invalid(text));
-                    }
-                    place.set_aside(form.name.clone(), regions, &mut self.request)?;
-                    form.is_shared = true;
-                }
+                place.set_aside(form.name.clone(), regions, &mut self.request)?;
+                form.is_shared = true;
             }
-            self.form.outputs.push(form);
         }
+        self.form.outputs.push(form);
         Ok(())
     }
 }

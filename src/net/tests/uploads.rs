@@ -1,7 +1,6 @@
 //! Uploads over gRPC in frames of 16 KiB, which are received many at once.
 
 use super::peers::{GrpcPeer, World};
-use super::*;
 
 with_parking_shards! {
     uploads_in_small_frames_arrive_whole

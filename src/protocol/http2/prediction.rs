@@ -68,7 +68,7 @@ impl FrameRun {
 impl Connection {
     /// The frames that are likely to come next, if the input stands in or behind a DATA frame of the usual size. What
     /// was received for them is reported head by head to [`Connection::receive`], and payload by payload to
-    /// [`Connection::direct_received`], as long as [`Connection::is_within`] says so.
+    /// [`Connection::direct_received`], as long as [`Connection::is_in_head`] and [`Connection::is_within`] say so.
     pub fn predicted(&self) -> Option<PredictedFrames> {
         let (id, stride) = self.parser.run().guess()?;
         let layout = |lead, first| FrameLayout { lead, first, head: HEAD_LEN, stride: stride as usize };
@@ -89,6 +89,11 @@ impl Connection {
         let left = self.direct().filter(|(of, _)| *of == stream).map(|(_, left)| left);
         let ends = self.parser.data().is_some_and(DataFrame::ends_stream);
         left.is_some_and(|left| left == len && (!ends || may_be_longer) || left > len && may_be_longer)
+    }
+
+    /// Whether the input stands in front of a frame, of whose head `missing` bytes are missing.
+    pub fn is_in_head(&self, missing: usize) -> bool {
+        self.parser.partial_head().is_some_and(|came| came + missing == HEAD_LEN)
     }
 
     /// Notes whether what has come was what [`Connection::predicted`] had announced.

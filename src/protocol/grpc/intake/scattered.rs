@@ -61,7 +61,10 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
             let len = part.len().min(n - at);
             match &part {
                 Part::Head(_) => {
-                    let Some((scatter, _)) = &landing else { break };
+                    // Payload must not come this way while the reader lacks its memory.
+                    let Some((scatter, _)) = landing.as_ref().filter(|_| connection.is_in_head(part.len())) else {
+                        break;
+                    };
                     connection.receive(scatter.bytes(&part).get(..len).unwrap_or_default(), self)?;
                     at += len;
                 }

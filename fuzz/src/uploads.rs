@@ -32,6 +32,8 @@ pub const TARGET: Target = Target {
 const FRAMES_MAX: usize = 64;
 /// Bytes that an ordinary receive brings.
 const CHUNK_BYTES: usize = 16 * 1024;
+/// Bytes of a small window.
+const WINDOW: u32 = 160 << 10;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -49,10 +51,19 @@ fn run(data: &[u8]) -> bool {
         bytes[at] ^= 1 << dice.below(8);
     }
     let withholds = dice.one_in(4);
-    let plain = Outcome::of(&bytes, withholds, None);
-    let scattered = Outcome::of(&bytes, withholds, Some(&mut dice));
-    plain.compare(&scattered, data);
+    // What is withheld is never given back here.
+    let windows = if withholds { Config::default() } else { small_windows() };
+    let plain = Outcome::of(&bytes, (windows, withholds), None);
+    let scattered = Outcome::of(&bytes, (windows, withholds), Some(&mut dice));
+    plain.compare(&scattered, u64::from(windows.connection_window / 2), data);
     !plain.messages.is_empty()
+}
+
+/// Windows that a few frames fill: bytes for which no credit is given are missed soon. Half of one holds any frame that
+/// is taken, because it depends on the portions in which bytes come how much of the other half is open.
+fn small_windows() -> Config {
+    let (stream_window, connection_window, max_frame_size) = (WINDOW, WINDOW, WINDOW / 2);
+    Config { stream_window, connection_window, max_frame_size, ..Config::default() }
 }
 
 /// What a client sends: a preface, and the frames of a script of two bytes each.
@@ -245,12 +256,13 @@ struct Server {
     table: Table,
     withholds: bool,
     refused: usize,
+    output: Vec<u8>,
 }
 
 impl Server {
-    fn new(pool: Pool, withholds: bool) -> Server {
+    fn new(pool: Pool, config: Config, withholds: bool) -> Server {
         Server {
-            connection: Connection::server(Config::default(), pool.clone()),
+            connection: Connection::server(config, pool.clone()),
             state: IntakeState::new(pool),
             service: Recorder::default(),
             replies: Replies::default(),
@@ -258,6 +270,15 @@ impl Server {
             table: Table { works: HashMap::new(), ledger: CallLedger::new(usize::MAX, None) },
             withholds,
             refused: 0,
+            output: Vec::new(),
+        }
+    }
+
+    /// What is to be sent leaves.
+    fn send(&mut self) {
+        while !self.connection.output().is_empty() {
+            self.output.extend_from_slice(&self.connection.output().to_vec());
+            self.connection.output().clear();
         }
     }
 
@@ -311,14 +332,16 @@ struct Outcome {
     refused: usize,
     open: usize,
     result: Result<(), ConnectionError>,
-    /// Frames that are sent. Credit may be given in other portions.
+    /// Frames that are sent, but for credit.
     sent: Vec<(u8, u32, Vec<u8>)>,
+    /// Bytes of credit for the connection. They may be given in other portions: less than half a window is held back.
+    credit: u64,
 }
 
 impl Outcome {
     /// With `dice` received through windows.
-    fn of(bytes: &[u8], withholds: bool, mut dice: Option<&mut Dice>) -> Outcome {
-        let mut server = Server::new(pool(), withholds);
+    fn of(bytes: &[u8], (windows, withholds): (Config, bool), mut dice: Option<&mut Dice>) -> Outcome {
+        let mut server = Server::new(pool(), windows, withholds);
         let (mut rest, mut result) = (bytes, Ok(()));
         let longest = dice.as_mut().map_or(usize::MAX, |dice| *dice.pick(&[7, 500, 9000, 70_000, usize::MAX]));
         while !rest.is_empty() && result.is_ok() {
@@ -328,6 +351,11 @@ impl Outcome {
             let taken;
             (taken, result) = server.receive(rest, most, dice.is_some());
             rest = &rest[taken..];
+            server.send();
+            while result.is_ok() && server.state.has_input() {
+                result = server.with_intake(|connection, intake| intake.read_kept(connection));
+                server.send();
+            }
         }
         let mut failed: Vec<(u64, String)> = Vec::new();
         for (call, reply) in server.replies.drain() {
@@ -335,12 +363,10 @@ impl Outcome {
                 failed.push((call.0, format!("{reply:?}")));
             }
         }
-        let mut output = Vec::new();
-        while !server.connection.output().is_empty() {
-            output.extend_from_slice(&server.connection.output().to_vec());
-            server.connection.output().clear();
-        }
-        let mut sent = frames(&output);
+        let mut sent = frames(&server.output);
+        let increments = sent.iter().filter(|(kind, stream, _)| (*kind, *stream) == (WINDOW_UPDATE, 0));
+        let credit = increments.filter_map(|(.., payload)| payload.first_chunk::<4>());
+        let credit: u64 = credit.map(|increment| u64::from(u32::from_be_bytes(*increment))).sum();
         sent.retain(|(kind, ..)| *kind != WINDOW_UPDATE);
         Outcome {
             messages: std::mem::take(&mut server.service.messages),
@@ -350,10 +376,12 @@ impl Outcome {
             open: server.connection.open_streams(),
             result,
             sent,
+            credit,
         }
     }
 
-    fn compare(&self, other: &Outcome, input: &[u8]) {
+    /// `held_max`: bytes of credit that either may hold back.
+    fn compare(&self, other: &Outcome, held_max: u64, input: &[u8]) {
         let input = input.escape_ascii();
         assert!(self.messages == other.messages, "other messages: {input}");
         let others = |outcome: &Outcome| {
@@ -361,6 +389,8 @@ impl Outcome {
             format!("{cancelled:?} {failed:?} {refused} {open} {result:?} {sent:?}")
         };
         assert_eq!(others(self), others(other), "{input}");
+        let apart = self.credit.abs_diff(other.credit);
+        assert!(apart <= held_max, "{} and {} bytes of credit: {input}", self.credit, other.credit);
     }
 }
 

@@ -515,7 +515,8 @@ impl Connection {
     pub fn has_input(&self) -> bool {
         match &self.wire {
             Wire::Http(wire) => wire.connection.has_input(),
-            Wire::Grpc(_) | Wire::Ipc(_) => false,
+            Wire::Grpc(wire) => wire.has_input(),
+            Wire::Ipc(_) => false,
         }
     }
 

@@ -205,9 +205,18 @@ impl GrpcWire {
         });
     }
 
+    /// Feeds received bytes; without any, what was kept of those that came before.
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) {
-        let outcome = self.with_intake(key, shared, |connection, intake| connection.receive(bytes, intake));
+        let outcome = self.with_intake(key, shared, |connection, intake| match bytes {
+            [] => intake.read_kept(connection),
+            bytes => connection.receive(bytes, intake),
+        });
         self.failed |= outcome.is_err();
+    }
+
+    /// Received bytes are still to be read.
+    pub fn has_input(&self) -> bool {
+        !self.failed && self.intake.has_input()
     }
 
     /// If the next bytes of the connection are the bytes of one tensor: its own memory.

@@ -480,6 +480,8 @@ impl<S: Service> Net<S> {
         }
         if connection.has_input() {
             connection.receive(key, &[], &mut self.shared);
+            // Among kept bytes may be pings, which are counted when they are read.
+            connection.note_received(core.now_ns());
             self.route_replies();
             self.touch(key);
             return;

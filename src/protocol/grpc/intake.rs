@@ -19,6 +19,7 @@ use crate::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurrin
 use crate::slow_peers::{Progress, SlowPeers};
 use nereid_memory::{BlockMut, CallLedger, Pool, RefusalReason};
 
+use scattered::KeptInput;
 pub use scattered::{SCATTERED_BYTES_MAX, Window};
 
 /// Readers of one shard that are kept for later calls.
@@ -95,6 +96,8 @@ pub struct IntakeState {
     route: Option<Route>,
     /// A direct window that is with the engine, and its stream.
     direct: Option<(StreamId, DirectTicket)>,
+    /// What a receive brought in other places than was expected.
+    kept: Option<KeptInput>,
     /// What the messages of the connection are charged to.
     pool: Pool,
 }
@@ -106,7 +109,7 @@ impl IntakeState {
 
     /// The same with a hash of its own for the numbers of calls.
     pub fn with_hash(pool: Pool, hash: IdHash) -> IntakeState {
-        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, direct: None, pool }
+        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, direct: None, kept: None, pool }
     }
 
     /// The memory of one tensor, if the next bytes of the stream belong there: block, offset, length.

@@ -1,17 +1,22 @@
 //! Where the next bytes of a connection go: to the memory of a tensor, one frame at a time or many at once.
 //!
 //! Many frames are received by a guess at their sizes ([`http2::Connection::predicted`]). What comes is compared head
-//! by head; from the first byte on that is not where it was expected, all is copied out of the tensor's memory and read
-//! like bytes that came any other way. So a wrong guess costs that copy, and no peer can make it cost more.
+//! by head; from the first byte on that is not where it was expected, all is copied out of the tensor's memory, kept, and
+//! read like bytes that came any other way, no more of them in a turn than an ordinary receive brings. So a wrong guess
+//! costs that copy, and no peer can make it cost more.
 
 use super::{Exchanges, Intake, IntakeState};
 use crate::grpc::{Direct, DirectTicket};
 use crate::http2::{self, ConnectionError, StreamId};
 use crate::service::Service;
-use nereid_memory::{BlockMut, Part, Scatter};
+use nereid_memory::{BlockMut, Charge, Part, Scatter};
 
 /// Payload bytes of one receive of many frames: what a turn has time to copy, and a wrong guess to copy twice.
 pub const SCATTERED_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes of a wrong guess that one turn reads: as many as an ordinary receive brings. Among them may be hundreds of
+/// small requests.
+const KEPT_PER_TURN: usize = 16 * 1024;
 
 /// The memory that the next bytes of a connection belong to.
 #[derive(Debug)]
@@ -22,7 +27,20 @@ pub enum Window {
     Frames(Box<Scatter>),
 }
 
+/// Received bytes that are read over several turns.
+pub(super) struct KeptInput {
+    bytes: Vec<u8>,
+    /// How many of them were read.
+    read: usize,
+    _charge: Option<Charge>,
+}
+
 impl IntakeState {
+    /// Received bytes are still to be read, by [`Intake::read_kept`]: nothing more may be received before.
+    pub fn has_input(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// The memory of one tensor, if the next bytes of the connection belong there.
     pub fn take_window(&mut self, connection: &http2::Connection) -> Option<Window> {
         if let Some(frames) = connection.predicted() {
@@ -41,7 +59,8 @@ impl IntakeState {
 }
 
 impl<S: Service, E: Exchanges> Intake<'_, S, E> {
-    /// Takes back frames that [`IntakeState::take_window`] gave, `n` bytes of which were received.
+    /// Takes back frames that [`IntakeState::take_window`] gave, `n` bytes of which were received. What lies elsewhere
+    /// than was expected is kept ([`IntakeState::has_input`]).
     pub fn scattered_received(
         &mut self,
         connection: &mut http2::Connection,
@@ -49,7 +68,8 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         n: usize,
     ) -> Result<(), ConnectionError> {
         let Some((id, ticket)) = self.state.direct.take() else {
-            return connection.receive(&scatter.copy(0, n), self);
+            self.keep(scatter.copy(0, n));
+            return Ok(());
         };
         let mut parts = scatter.parts().peekable();
         let mut landing = Some((scatter, ticket));
@@ -91,13 +111,37 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
             }
             return Ok(());
         }
+        debug_assert!(landing.is_some(), "more was received than there is room for");
         let rest = landing.as_ref().map(|(scatter, _)| scatter.copy(at, n)).unwrap_or_default();
         self.land(id, &mut landing, landed);
         // A call that was ended here meanwhile is not the peer's fault.
         if self.state.calls.contains_key(&id) {
             connection.note_prediction(false);
         }
-        connection.receive(&rest, self)
+        self.keep(rest);
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        // Without memory for them they are kept all the same: they were received, and are read within some thirty
+        // turns, whatever the peer does.
+        let charge = self.state.pool.hold(bytes.len()).ok();
+        self.state.kept = Some(KeptInput { bytes, read: 0, _charge: charge });
+    }
+
+    /// Reads on in what was received and kept: no more than a turn has time for.
+    pub fn read_kept(&mut self, connection: &mut http2::Connection) -> Result<(), ConnectionError> {
+        let Some(mut kept) = self.state.kept.take() else { return Ok(()) };
+        let end = kept.bytes.len().min(kept.read + KEPT_PER_TURN);
+        connection.receive(kept.bytes.get(kept.read..end).unwrap_or_default(), self)?;
+        kept.read = end;
+        if kept.read < kept.bytes.len() {
+            self.state.kept = Some(kept);
+        }
+        Ok(())
     }
 
     /// Gives the memory of a tensor back, with so many more bytes in it, and takes the message if it is complete.

@@ -149,10 +149,15 @@ pub(super) struct Ends {
 
 impl Ends {
     pub(super) fn new() -> Ends {
+        Ends::of(Config::default())
+    }
+
+    /// With a server that is configured so.
+    pub(super) fn of(config: Config) -> Ends {
         let pool = Pool::new(64 << 20);
         Ends {
             client: Connection::client(Config::default(), pool.clone()),
-            server: Connection::server(Config::default(), pool.clone()),
+            server: Connection::server(config, pool.clone()),
             state: IntakeState::new(pool),
             service: NotingService::default(),
             replies: Replies::default(),

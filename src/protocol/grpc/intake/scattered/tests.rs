@@ -3,7 +3,7 @@
 use super::super::tests::Ends;
 use super::*;
 use crate::grpc::{Code, varint};
-use crate::http2::{ErrorCode, PREFACE};
+use crate::http2::{Config, ErrorCode, PREFACE};
 use crate::service::{CallKey, Token};
 
 const DATA: u8 = 0;
@@ -72,6 +72,14 @@ impl Random {
     }
 }
 
+/// Windows that a few frames fill, so that bytes for which no credit is given are missed soon. Half of one holds any
+/// frame that is taken, because it depends on the portions in which bytes come how much of the other half is open.
+fn small_windows() -> Config {
+    const WINDOW: u32 = 160 << 10;
+    let (stream_window, connection_window, max_frame_size) = (WINDOW, WINDOW, WINDOW / 2);
+    Config { stream_window, connection_window, max_frame_size, ..Config::default() }
+}
+
 /// What came of the bytes of a connection.
 #[derive(Debug, PartialEq)]
 struct Outcome {
@@ -88,11 +96,15 @@ struct Receives {
     blocks: usize,
     scattered: usize,
     mispredictions: u64,
+    /// Portions of kept bytes that were read, and the most bytes that any of them had for the peer.
+    kept: usize,
+    longest_output: usize,
 }
 
-/// Receives `bytes` as a transport does: at most as much at once as `available` says, with windows or without.
+/// Receives `bytes` as a transport does: at most as much at once as `available` says, with windows or without. Output
+/// leaves at once.
 fn receive(bytes: &[u8], takes_windows: bool, mut available: impl FnMut(usize) -> usize) -> (Outcome, Receives) {
-    let mut ends = Ends::new();
+    let mut ends = Ends::of(small_windows());
     let (mut receives, mut rest, mut result) = (Receives::default(), bytes, Ok(()));
     while !rest.is_empty() && result.is_ok() {
         let most = available(rest.len()).clamp(1, rest.len());
@@ -117,6 +129,13 @@ fn receive(bytes: &[u8], takes_windows: bool, mut available: impl FnMut(usize) -
             }
         };
         rest = &rest[taken..];
+        ends.server.output().clear();
+        while result.is_ok() && ends.state.has_input() {
+            result = ends.with_intake(|server, intake| intake.read_kept(server));
+            receives.kept += 1;
+            receives.longest_output = receives.longest_output.max(ends.server.output().len());
+            ends.server.output().clear();
+        }
     }
     receives.mispredictions = ends.server.counters().mispredictions;
     let outcome = Outcome {
@@ -237,6 +256,29 @@ fn frames_of_any_sizes_cut_anywhere_are_those_that_are_read_as_they_come() {
     assert!(all.scattered > 200 && all.mispredictions > 20, "{all:?}");
 }
 
+/// Half a mebibyte of pings where frames were expected: they are read a portion at a time, as they would be otherwise,
+/// and their answers leave in between. All at once would be a flood.
+#[test]
+fn what_a_wrong_guess_brings_is_read_in_portions() {
+    let tensor = tensor(602_112, 9);
+    let upload = |stream| data(stream, &message(std::slice::from_ref(&tensor)), || 16_384);
+    let (whole, begun) = (upload(1).concat(), upload(3)[..2].concat());
+    let pings = frame(PING, 0, 0, b"12345678").repeat(40_000);
+    // The first upload leaves memory behind, so that the second one has all of its own at once.
+    let first_end = greeting().len() + call(1).len() + whole.len();
+    let bytes = [greeting(), call(1), whole, call(3), begun, pings].concat();
+    let available = |left: usize| match bytes.len() - left {
+        came if came < first_end => first_end - came,
+        _ => left,
+    };
+    let (outcome, receives) = receive(&bytes, true, available);
+    assert_eq!(outcome, receive(&bytes, false, |left| left).0);
+    assert_eq!((outcome.result, receives.mispredictions), (Ok(()), 1), "{receives:?}");
+    assert!(receives.kept >= 16, "{receives:?}");
+    // As many pings as a portion has room for, one that was cut in front of it, and their answers.
+    assert!(receives.longest_output <= KEPT_PER_TURN + 17, "{receives:?}");
+}
+
 /// Two streams take turns, frame by frame: no guess is right.
 #[test]
 fn a_peer_that_is_guessed_wrong_gets_no_more_guesses() {
@@ -289,6 +331,9 @@ fn frames_of_a_call_that_is_over_are_dropped() {
         }
         let taken = scatter.fill(rest);
         ends.with_intake(|server, intake| intake.scattered_received(server, scatter, taken)).unwrap();
+        while ends.state.has_input() {
+            ends.with_intake(|server, intake| intake.read_kept(server)).unwrap();
+        }
         rest = &rest[taken..];
         ends.with_intake(|server, intake| server.receive(rest, intake)).unwrap();
         assert_eq!(ends.service.contents, [(CallKey(3), vec![vec![7; 20_000]])]);

@@ -395,7 +395,8 @@ impl Connection {
         shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
-            Wire::Grpc(_) | Wire::Ipc(_) => {}
+            Wire::Grpc(wire) => wire.end_of_input(),
+            Wire::Ipc(_) => {}
         }
         self.abandon(shared);
     }

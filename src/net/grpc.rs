@@ -170,8 +170,9 @@ impl GrpcWire {
         }
     }
 
-    /// A second has passed. Returns whether the peer owes the rest of a frame, the number of that frame, and whether
-    /// there are streams that are too slow.
+    /// A second has passed. Returns whether the peer owes the rest of a frame, or an answer without which memory of a
+    /// call that is over stays with the engine, the number of that frame, and whether there are streams that are too
+    /// slow.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, u64, bool) {
         self.connection.tick(1);
         if let Some(drained_s) = &mut self.drained_s {
@@ -184,7 +185,7 @@ impl GrpcWire {
         self.late.extend(late);
         self.unread = self.connection.slow_streams(&limits.without_total());
         let (frames, is_half_received) = self.connection.frames();
-        let owes = is_half_received || !self.connection.is_established();
+        let owes = is_half_received || !self.connection.is_established() || self.intake.lends_to_past_call();
         (owes, frames, !self.late.is_empty() || !self.unread.is_empty())
     }
 
@@ -201,6 +202,7 @@ impl GrpcWire {
             for id in unread {
                 intake.drop_call(id);
                 connection.reset(id, ErrorCode::CANCEL);
+                intake.state.recall_window(id, connection);
             }
         });
     }
@@ -212,6 +214,11 @@ impl GrpcWire {
             bytes => connection.receive(bytes, intake),
         });
         self.failed |= outcome.is_err();
+    }
+
+    /// The peer sends no more.
+    pub fn end_of_input(&mut self) {
+        self.intake.forget_input();
     }
 
     /// Received bytes are still to be read.
@@ -321,6 +328,7 @@ impl GrpcWire {
             // The rest of the request is of no use (RFC 9113 section 8.1).
             self.connection.reset(id, ErrorCode::NO_ERROR);
         }
+        self.intake.recall_window(id, &mut self.connection);
     }
 
     /// `head`: what goes before the status, unless it was sent.

@@ -19,7 +19,7 @@ use crate::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurrin
 use crate::slow_peers::{Progress, SlowPeers};
 use nereid_memory::{BlockMut, CallLedger, Pool, RefusalReason};
 
-use scattered::KeptInput;
+use scattered::{KeptInput, LentWindow};
 pub use scattered::{SCATTERED_BYTES_MAX, Window};
 
 /// Readers of one shard that are kept for later calls.
@@ -94,8 +94,8 @@ pub struct IntakeState {
     pub withheld: usize,
     /// How the last call was taken.
     route: Option<Route>,
-    /// A direct window that is with the engine, and its stream.
-    direct: Option<(StreamId, DirectTicket)>,
+    /// The window that is with the engine.
+    lent: Option<LentWindow>,
     /// What a receive brought in other places than was expected.
     kept: Option<KeptInput>,
     /// What the messages of the connection are charged to.
@@ -109,14 +109,14 @@ impl IntakeState {
 
     /// The same with a hash of its own for the numbers of calls.
     pub fn with_hash(pool: Pool, hash: IdHash) -> IntakeState {
-        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, direct: None, kept: None, pool }
+        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, lent: None, kept: None, pool }
     }
 
     /// The memory of one tensor, if the next bytes of the stream belong there: block, offset, length.
     fn take_direct(&mut self, id: StreamId) -> Option<(BlockMut, usize, usize)> {
         let call = self.calls.get_mut(&id)?;
         let (block, at, len, ticket) = call.reader.take_direct()?.into_parts();
-        self.direct = Some((id, ticket));
+        self.lent = Some(LentWindow { id, ticket, beside: None });
         Some((block, at, len))
     }
 
@@ -386,7 +386,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         block: BlockMut,
         n: usize,
     ) -> Result<(), http2::ConnectionError> {
-        let Some((id, ticket)) = self.state.direct.take() else { return Ok(()) };
+        let Some(LentWindow { id, ticket, .. }) = self.state.lent.take() else { return Ok(()) };
         if let Some(open) = self.state.calls.get_mut(&id) {
             open.arrived += n as u64;
             open.reader.direct_received(Direct::from_parts(block, ticket), n);

@@ -21,8 +21,10 @@ impl ScatteredReceive {
     /// What `recvmsg` takes. It points into this value and its memory, of which nothing may move or be used until the
     /// call or operation is over. The system writes to the header, so that each try needs a fresh one.
     pub(super) fn message(&mut self) -> *mut libc::msghdr {
+        let parts = self.scatter.parts().count();
         let pieces = self.scatter.pieces_mut();
         self.pieces.clear();
+        self.pieces.reserve_exact(parts);
         self.pieces
             .extend(pieces.map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }));
         // SAFETY: all-zero is a valid message header.

@@ -27,6 +27,20 @@ pub enum Window {
     Frames(Box<Scatter>),
 }
 
+/// What a receive of many frames takes beside the memory of the tensor: room for the heads, and the list of its parts.
+const BESIDE_BYTES: usize = 3 * 1024;
+
+/// What a ping carries that is sent for the bytes of its answer.
+const RECALL_PING: [u8; 8] = *b"nereid-!";
+
+/// A window that is with the engine.
+pub(super) struct LentWindow {
+    pub(super) id: StreamId,
+    pub(super) ticket: DirectTicket,
+    #[expect(dead_code, reason = "dropped for its effect: a receive of many frames is over, and its heads are read")]
+    pub(super) beside: Option<Charge>,
+}
+
 /// Received bytes that are read over several turns.
 pub(super) struct KeptInput {
     bytes: Vec<u8>,
@@ -41,6 +55,24 @@ impl IntakeState {
         self.kept.is_some()
     }
 
+    /// The engine has memory of a call that is over, which only the next bytes of the peer bring back.
+    pub fn lends_to_past_call(&self) -> bool {
+        self.lent.as_ref().is_some_and(|lent| !self.calls.contains_key(&lent.id))
+    }
+
+    /// To be called when a call has ended: asks the peer for a few bytes if the engine has memory of the call, and
+    /// would keep it until the peer has something to send. Within a frame the rest of it is on the way.
+    pub fn recall_window(&self, id: StreamId, connection: &mut http2::Connection) {
+        if self.lent.as_ref().is_some_and(|lent| lent.id == id) && !connection.frames().1 {
+            connection.ping(RECALL_PING);
+        }
+    }
+
+    /// The peer sends no more: what the engine had is gone, and nothing is read any more.
+    pub fn forget_input(&mut self) {
+        (self.lent, self.kept) = (None, None);
+    }
+
     /// The memory of one tensor, if the next bytes of the connection belong there.
     pub fn take_window(&mut self, connection: &http2::Connection) -> Option<Window> {
         if let Some(frames) = connection.predicted() {
@@ -49,12 +81,32 @@ impl IntakeState {
             if frames.layout.lead == 0 && len <= frames.layout.first {
                 return Some(Window::Block { block, at, len });
             }
-            let scatter = Scatter::new(block, at, len.min(SCATTERED_BYTES_MAX), frames.layout);
-            return Some(Window::Frames(Box::new(scatter)));
+            return match self.pool.hold(BESIDE_BYTES) {
+                Ok(charge) => {
+                    if let Some(lent) = &mut self.lent {
+                        lent.beside = Some(charge);
+                    }
+                    let scatter = Scatter::new(block, at, len.min(SCATTERED_BYTES_MAX), frames.layout);
+                    Some(Window::Frames(Box::new(scatter)))
+                }
+                Err(_) if frames.layout.lead == 0 => Some(Window::Block { block, at, len: frames.layout.first }),
+                Err(_) => {
+                    self.take_back(block);
+                    None
+                }
+            };
         }
         let (id, frame_left) = connection.direct()?;
         let (block, at, len) = self.take_direct(id)?;
         Some(Window::Block { block, at, len: len.min(frame_left) })
+    }
+
+    /// Takes the memory of a window back into which nothing was received.
+    fn take_back(&mut self, block: BlockMut) {
+        let Some(LentWindow { id, ticket, .. }) = self.lent.take() else { return };
+        if let Some(open) = self.calls.get_mut(&id) {
+            open.reader.direct_received(Direct::from_parts(block, ticket), 0);
+        }
     }
 }
 
@@ -67,7 +119,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         scatter: Box<Scatter>,
         n: usize,
     ) -> Result<(), ConnectionError> {
-        let Some((id, ticket)) = self.state.direct.take() else {
+        let Some(LentWindow { id, ticket, .. }) = self.state.lent.take() else {
             self.keep(scatter.copy(0, n));
             return Ok(());
         };

@@ -427,6 +427,12 @@ impl<S: Service, E: Exchanges> http2::Handler for Intake<'_, S, E> {
             }
             let Some(open) = self.state.calls.get_mut(&id) else { return bytes.len() };
             match open.reader.feed(rest) {
+                // No path is known that brings bytes here while the transport has the memory that they belong to. The
+                // call ends then, because the reader would take none of them for ever.
+                Ok(0) if !open.reader.is_ready() => {
+                    self.fail(id, GrpcStatus::new(Code::Internal, "the rest of the request came in the wrong place"));
+                    return bytes.len();
+                }
                 // Nothing is taken while a message waits: it is handed over, and the reader goes on.
                 Ok(n) => rest = rest.get(n..).unwrap_or_default(),
                 Err(error) => {

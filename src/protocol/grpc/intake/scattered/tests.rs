@@ -3,7 +3,7 @@
 use super::super::tests::Ends;
 use super::*;
 use crate::grpc::{Code, varint};
-use crate::http2::{Config, ErrorCode, PREFACE};
+use crate::http2::{Config, ErrorCode, Handler, PREFACE};
 use crate::service::{CallKey, Token};
 
 const DATA: u8 = 0;
@@ -254,6 +254,19 @@ fn frames_of_any_sizes_cut_anywhere_are_those_that_are_read_as_they_come() {
         all.mispredictions += receives.mispredictions;
     }
     assert!(all.scattered > 200 && all.mispredictions > 20, "{all:?}");
+}
+
+/// The reader takes nothing while its memory is away: bytes that come to it nevertheless end the call, and not the turn.
+#[test]
+fn bytes_for_a_reader_without_its_memory_end_the_call() {
+    let frames = data(1, &message(&[tensor(300_000, 3)]), || 16_384);
+    let bytes = [greeting(), call(1), frames[..2].concat()].concat();
+    let mut ends = Ends::new();
+    ends.with_intake(|server, intake| server.receive(&bytes, intake)).unwrap();
+    assert!(ends.state.take_window(&ends.server).is_some());
+    let id = StreamId::of_call(1);
+    assert_eq!(ends.with_intake(|_, intake| Handler::data(intake, id, &[1; 100], false)), 100);
+    assert_eq!(ends.ends(), [(CallKey(1), Code::Internal)]);
 }
 
 /// Half a mebibyte of pings where frames were expected: they are read a portion at a time, as they would be otherwise,

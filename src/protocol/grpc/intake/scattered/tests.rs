@@ -292,19 +292,25 @@ fn what_a_wrong_guess_brings_is_read_in_portions() {
     assert!(receives.longest_output <= KEPT_PER_TURN + 17, "{receives:?}");
 }
 
-/// Two streams take turns, frame by frame: no guess is right.
+/// Two streams take turns, frame by frame: the first guess is wrong, and no other is made before an upload has the
+/// connection for itself.
 #[test]
-fn a_peer_that_is_guessed_wrong_gets_no_more_guesses() {
+fn uploads_that_take_turns_are_not_guessed_and_one_behind_them_is() {
     let tensors = [tensor(1_000_000, 1), tensor(1_000_000, 2)];
     let [first, second] = [(1, &tensors[0]), (3, &tensors[1])]
         .map(|(stream, tensor)| data(stream, &message(std::slice::from_ref(tensor)), || 16_384));
     let frames: Vec<u8> = first.into_iter().zip(second).flat_map(|(one, other)| [one, other].concat()).collect();
-    let bytes = [greeting(), call(1), call(3), frames].concat();
+    let turns = [greeting(), call(1), call(3), frames].concat();
+    let (outcome, of_turns) = receive(&turns, true, |left| left);
+    assert_eq!(outcome, receive(&turns, false, |left| left).0);
+    assert_eq!((outcome.contents.len(), of_turns.mispredictions, of_turns.scattered), (2, 1, 1), "{of_turns:?}");
+    let alone = data(5, &message(&[tensor(602_112, 3)]), || 16_384).concat();
+    let bytes = [turns, call(5), alone].concat();
     let (outcome, receives) = receive(&bytes, true, |left| left);
     assert_eq!(outcome, receive(&bytes, false, |left| left).0);
-    assert_eq!(outcome.contents.len(), 2);
-    assert!((1..=8).contains(&receives.mispredictions), "{receives:?}");
-    assert!(receives.scattered <= 16, "{receives:?}");
+    assert_eq!((outcome.contents.len(), receives.mispredictions), (3, 1), "{receives:?}");
+    // The last one has 37 frames, of which the first four come alone.
+    assert!(receives.scattered > 1 && receives.blocks < of_turns.blocks + 10, "{receives:?}");
 }
 
 /// A peer that is right most of the time keeps its guesses.
@@ -322,7 +328,7 @@ fn a_ping_now_and_then_ends_no_guesses() {
     let (outcome, receives) = receive(&bytes, true, |_| 65_600);
     assert_eq!(outcome.contents.len(), 30);
     assert!(outcome.contents.iter().all(|(_, raw)| raw[..] == [tensor.clone()]));
-    assert!(receives.mispredictions >= 20 && receives.scattered >= 200, "{receives:?}");
+    assert!(receives.mispredictions >= 20 && receives.scattered >= 150, "{receives:?}");
 }
 
 /// The call ends here while its frames are with the engine.

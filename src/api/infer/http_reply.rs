@@ -154,13 +154,13 @@ impl Encoder {
     ) -> Result<Encoder, Status> {
         let (json, text, tail) = (Gather::new(), Vec::new(), Gather::new());
         let mut encoder = Encoder { response, form, json, text, tail, done: 0, array: None, finished: false };
-        encoder.write_head(model)?;
-        encoder.put_text(pool);
+        encoder.write_head(model, pool)?;
         Ok(encoder)
     }
 
-    fn write_head(&mut self, model: &Arc<ServedModel>) -> Result<(), Status> {
-        let mut writer = Writer::new(&mut self.text);
+    /// Straight to where it stays: parameters may be as long as a model makes them.
+    fn write_head(&mut self, model: &Arc<ServedModel>, pool: &Pool) -> Result<(), Status> {
+        let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
         writer.begin_object();
         if !self.response.id.is_empty() {
             writer.key("id");
@@ -196,6 +196,8 @@ impl Encoder {
     fn put_text(&mut self, pool: &Pool) {
         self.json.put(pool, &self.text);
         self.text.clear();
+        // The name of an output may be of any length.
+        self.text.shrink_to(2 * TEXT_BYTES);
     }
 
     fn write_part(&mut self, pool: &Pool) -> Result<bool, Status> {

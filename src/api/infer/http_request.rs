@@ -177,7 +177,7 @@ impl Decoder {
 
     /// Does a bounded amount of work.
     pub fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status> {
-        let before = std::mem::discriminant(&self.stage);
+        let (before, done_before) = (std::mem::discriminant(&self.stage), self.tensors_done());
         // Text that the step read, where it reads elements.
         let mut read_bytes = 0;
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
@@ -258,7 +258,7 @@ impl Decoder {
         let stays = std::mem::discriminant(&self.stage) == before && !walks;
         let is_long = stays || read_bytes >= LONG_BYTES;
         if !matches!(self.stage, Stage::Done) {
-            return Ok(Progress::More { is_long });
+            return Ok(Progress::More { is_long, steps: (self.tensors_done() - done_before).max(1) });
         }
         std::mem::take(&mut self.forwarded).put(&mut self.request)?;
         Ok(Progress::Ready)
@@ -267,6 +267,11 @@ impl Decoder {
     /// The request, once a step has returned `Ready`.
     pub fn finish(self) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
         (self.model, self.request, self.form)
+    }
+
+    /// Inputs and outputs that were read, or begun. Each counts as a step: it may copy a portion, or map memory.
+    fn tensors_done(&self) -> usize {
+        self.request.inputs.len() + self.form.outputs.len()
     }
 
     /// Reads a portion of the JSON. The numbers of a tensor whose type and shape stand before them are read as they

@@ -191,6 +191,11 @@ fn a_dropped_engine_returns_all_memory(make: Make) {
         rig.engine.send(key, vec![large]).unwrap();
         peers.push(peer);
     }
+    for _ in 0..5 {
+        let (key, peer) = rig.tcp_pair();
+        start_scattered(&mut rig, key);
+        peers.push(peer);
+    }
     rig.engine.listen(TcpListener::bind("127.0.0.1:0").unwrap().into(), 0).unwrap();
     rig.turn(Park::Never);
     rig.turn(Park::Never);

@@ -10,6 +10,7 @@ use crate::grpc::{Direct, DirectTicket};
 use crate::http2::{self, ConnectionError, StreamId};
 use crate::service::Service;
 use nereid_memory::{BlockMut, Charge, Part, Scatter};
+use nereid_mutants::{self as mutants, Mutant};
 
 /// Payload bytes of one receive of many frames: what a turn has time to copy, and a wrong guess to copy twice.
 pub const SCATTERED_BYTES_MAX: usize = 512 * 1024;
@@ -86,6 +87,7 @@ impl IntakeState {
                     if let Some(lent) = &mut self.lent {
                         lent.beside = Some(charge);
                     }
+                    let at = if mutants::is(Mutant::ScatterMisplaced) { 0 } else { at };
                     let scatter = Scatter::new(block, at, len.min(SCATTERED_BYTES_MAX), frames.layout);
                     Some(Window::Frames(Box::new(scatter)))
                 }

@@ -15,6 +15,12 @@ fn scatter(rig: &Rig, len: usize, layout: FrameLayout) -> Box<Scatter> {
     Box::new(Scatter::new(block, 50, len, layout))
 }
 
+/// Starts a receive of frames of which none has come.
+pub(super) fn start_scattered(rig: &mut Rig, key: Key) {
+    let scatter = scatter(rig, 20_000, WITHIN);
+    rig.engine.receive_scattered(key, scatter).unwrap();
+}
+
 pub(super) fn scattered_receives_land_in_their_parts(make: Make) {
     let Some(mut rig) = rig(make, Limits::default()) else { return };
     for layout in [WITHIN, BETWEEN] {

@@ -103,8 +103,17 @@ struct Receives {
 
 /// Receives `bytes` as a transport does: at most as much at once as `available` says, with windows or without. Output
 /// leaves at once.
-fn receive(bytes: &[u8], takes_windows: bool, mut available: impl FnMut(usize) -> usize) -> (Outcome, Receives) {
-    let mut ends = Ends::of(small_windows());
+fn receive(bytes: &[u8], takes_windows: bool, available: impl FnMut(usize) -> usize) -> (Outcome, Receives) {
+    receive_by(small_windows(), bytes, takes_windows, available)
+}
+
+fn receive_by(
+    config: Config,
+    bytes: &[u8],
+    takes_windows: bool,
+    mut available: impl FnMut(usize) -> usize,
+) -> (Outcome, Receives) {
+    let mut ends = Ends::of(config);
     let (mut receives, mut rest, mut result) = (Receives::default(), bytes, Ok(()));
     while !rest.is_empty() && result.is_ok() {
         let most = available(rest.len()).clamp(1, rest.len());
@@ -375,4 +384,67 @@ fn what_ends_a_stream_amid_its_frames_ends_its_call() {
         assert_eq!(scattered, receive(&bytes, false, |left| left).0);
         assert!(scattered.contents.is_empty() && receives.scattered > 0, "{receives:?}");
     }
+}
+
+/// Whatever stands where a frame of the upload was expected, also where its head is all there is of it.
+#[test]
+fn frames_of_any_kind_amid_an_upload_are_read_as_they_come() {
+    const PUSH_PROMISE: u8 = 5;
+    const GOAWAY: u8 = 7;
+    const WINDOW_UPDATE: u8 = 8;
+    const CONTINUATION: u8 = 9;
+    let frames = data(1, &message(&[tensor(300_000, 11)]), || 16_384);
+    let last = data(7, &message(&[vec![7; 20_000]]), || 16_384).concat();
+    let head = call(5);
+    let (beginning, end) = head[9..].split_at(4);
+    let in_two = [frame(HEADERS, 0, 5, beginning), frame(CONTINUATION, END_HEADERS, 5, end)].concat();
+    let table: Vec<(&str, Vec<u8>)> = vec![
+        ("no DATA", frame(DATA, 0, 1, b"")),
+        ("no DATA of another stream", frame(DATA, 0, 3, b"")),
+        ("the end of another stream", frame(DATA, END_STREAM, 3, b"")),
+        ("DATA without its pad length", frame(DATA, PADDED, 1, b"")),
+        ("DATA of another stream", frame(DATA, 0, 3, &[1; 16_384])),
+        ("DATA of no stream", frame(DATA, 0, 0, &[1; 16_384])),
+        ("DATA of a stream that was never opened", frame(DATA, 0, 99, &[1; 16_384])),
+        ("DATA beyond the largest frame", frame(DATA, 0, 1, &vec![1; 90_000])),
+        ("no trailers", frame(HEADERS, END_HEADERS | END_STREAM, 1, b"")),
+        ("no headers", frame(HEADERS, END_HEADERS, 3, b"")),
+        ("a block that goes on", in_two),
+        ("a block that does not go on", frame(HEADERS, 0, 5, beginning)),
+        ("CONTINUATION of no block", frame(CONTINUATION, END_HEADERS, 1, b"")),
+        ("a reset of another stream", frame(RST_STREAM, 0, 3, &[0, 0, 0, 8])),
+        ("a reset that is too short", frame(RST_STREAM, 0, 1, &[0, 0, 0])),
+        ("no settings", frame(4, 0, 0, b"")),
+        ("a ping that is too short", frame(PING, 0, 0, b"1234567")),
+        ("a window that opens by nothing", frame(WINDOW_UPDATE, 0, 1, &[0; 4])),
+        ("GOAWAY", frame(GOAWAY, 0, 0, &[0; 8])),
+        ("PUSH_PROMISE", frame(PUSH_PROMISE, 0, 1, &[0; 4])),
+        ("nothing of an unknown kind", frame(0x42, 0, 1, b"")),
+    ];
+    for (name, odd) in table {
+        let calls = [greeting(), call(1), call(3)].concat();
+        let upload = [frames[..3].concat(), odd, frames[3..].concat()].concat();
+        let bytes = [calls, upload, call(7), last.clone()].concat();
+        let plain = receive(&bytes, false, |left| left).0;
+        for most in [usize::MAX, 20_000, 16_393] {
+            let (scattered, receives) = receive(&bytes, true, |left| left.min(most));
+            assert!(scattered == plain, "{name}, {most} bytes at once: {receives:?}");
+            assert!(receives.scattered > 0, "{name}, {most} bytes at once: {receives:?}");
+        }
+    }
+}
+
+/// A head in the place of an expected one may announce more than the stream's window has room for.
+#[test]
+fn a_frame_beyond_the_window_amid_an_upload_ends_its_stream() {
+    let config = Config { stream_window: 100 << 10, ..Config::default() };
+    let frames = data(1, &message(&[tensor(300_000, 11)]), || 16_384);
+    let upload = [frames[..3].concat(), frame(DATA, 0, 1, &vec![1; 110_000]), frames[3..].concat()].concat();
+    let next = data(3, &message(&[vec![7; 20_000]]), || 16_384).concat();
+    let bytes = [greeting(), call(1), upload, call(3), next].concat();
+    let plain = receive_by(config, &bytes, false, |left| left).0;
+    let (scattered, receives) = receive_by(config, &bytes, true, |left| left);
+    assert_eq!(scattered, plain);
+    assert_eq!((scattered.result, scattered.contents.len()), (Ok(()), 1), "{receives:?}");
+    assert!(receives.scattered > 0 && receives.mispredictions == 0, "{receives:?}");
 }

@@ -1,9 +1,9 @@
 //! Where the next bytes of a connection go: to the memory of a tensor, one frame at a time or many at once.
 //!
 //! Many frames are received by a guess at their sizes ([`http2::Connection::predicted`]). What comes is compared head
-//! by head; from the first byte on that is not where it was expected, all is copied out of the tensor's memory, kept, and
-//! read like bytes that came any other way, no more of them in a turn than an ordinary receive brings. So a wrong guess
-//! costs that copy, and no peer can make it cost more.
+//! by head; from the first byte on that is not where it was expected, all is copied out of the tensor's memory, kept,
+//! and read like bytes that came any other way, no more of them in a turn than an ordinary receive brings. So a wrong
+//! guess costs that copy, and no peer can make it cost more.
 
 use super::{Exchanges, Intake, IntakeState};
 use crate::grpc::{Direct, DirectTicket};

@@ -265,7 +265,7 @@ fn frames_of_any_sizes_cut_anywhere_are_those_that_are_read_as_they_come() {
     assert!(all.scattered > 200 && all.mispredictions > 20, "{all:?}");
 }
 
-/// The reader takes nothing while its memory is away: bytes that come to it nevertheless end the call, and not the turn.
+/// The reader takes nothing while its memory is away: bytes that come to it nevertheless end the call.
 #[test]
 fn bytes_for_a_reader_without_its_memory_end_the_call() {
     let frames = data(1, &message(&[tensor(300_000, 3)]), || 16_384);

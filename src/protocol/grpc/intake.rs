@@ -11,8 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{
-    Code, Direct, DirectTicket, Encoding, Limits, MessageReader, Mode, Outline, PREFIX_BYTES, UnknownEncoding, is_grpc,
-    parse_timeout,
+    Code, Direct, Encoding, Limits, MessageReader, Mode, Outline, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout,
 };
 use crate::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
 use crate::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Service, Token};

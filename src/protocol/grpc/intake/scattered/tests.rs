@@ -278,6 +278,31 @@ fn bytes_for_a_reader_without_its_memory_end_the_call() {
     assert_eq!(ends.ends(), [(CallKey(1), Code::Internal)]);
 }
 
+/// Without memory for what a receive of frames takes beside the tensor, they come one at a time.
+#[test]
+fn without_memory_beside_the_tensor_frames_come_one_by_one() {
+    let frames = data(1, &message(&[tensor(300_000, 3)]), || 16_384);
+    let bytes = [greeting(), call(1), frames[..2].concat()].concat();
+    for missing in [0, 100] {
+        let mut ends = Ends::new();
+        let begun = &bytes[..bytes.len() - missing];
+        ends.with_intake(|server, intake| server.receive(begun, intake)).unwrap();
+        let free = (64 << 20) - ends.state.pool.bytes_in_use();
+        let held = ends.state.pool.hold(free).unwrap();
+        match ends.state.take_window(&ends.server) {
+            None => assert_eq!(missing, 0, "there is nothing between two frames"),
+            Some(Window::Block { block, len, .. }) => {
+                assert_eq!(len, missing);
+                ends.state.take_back(block);
+            }
+            Some(Window::Frames(_)) => panic!("{missing}: a receive of frames"),
+        }
+        assert!(ends.state.lent.is_none());
+        drop(held);
+        assert!(matches!(ends.state.take_window(&ends.server), Some(Window::Frames(_))), "the reader has its memory");
+    }
+}
+
 /// Half a mebibyte of pings where frames were expected: they are read a portion at a time, as they would be otherwise,
 /// and their answers leave in between. All at once would be a flood.
 #[test]

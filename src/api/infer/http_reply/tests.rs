@@ -172,7 +172,7 @@ fn many_outputs_are_written_in_steps_as_in_one_go() {
             write_json(&response, &model, &form, &mut expected).unwrap();
             // The object goes on behind the id.
             expected.remove(start);
-            expected.extend([1, 2, 3].repeat(binary.iter().filter(|(_, is_binary, _)| *is_binary).count()));
+            expected.extend([1u8, 2, 3].repeat(binary.iter().filter(|(_, is_binary, _)| *is_binary).count()));
             let (_, body) = in_steps(response, &model, &form, &pool);
             assert!(body == expected, "{count} outputs, of which one in {arrays_one_in} is an array");
         }

@@ -21,6 +21,7 @@ mod side {
     pub mod tensor;
     pub mod unary;
     pub mod usage;
+    pub mod varied;
 }
 
 #[path = "load"]

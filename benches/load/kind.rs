@@ -11,9 +11,11 @@ use crate::side::floor::EchoPeer;
 use crate::side::http::HttpPeer;
 use crate::side::line::Peer;
 use crate::side::question::{Named, Question};
+use crate::side::request::Request;
 use crate::side::stream::StreamPeer;
 use crate::side::tensor::Tensor;
 use crate::side::unary::UnaryPeer;
+use crate::side::varied;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -25,6 +27,8 @@ pub enum Kind {
     HttpShared,
     SumsGrpc,
     SumsHttp,
+    PairGrpc,
+    PairHttp,
     Burst,
     LiveGrpc,
     LiveHttp,
@@ -32,7 +36,7 @@ pub enum Kind {
     MetadataHttp,
 }
 
-const NAMES: [(&str, Kind); 13] = [
+const NAMES: [(&str, Kind); 15] = [
     ("grpc", Kind::Grpc),
     ("http", Kind::Http),
     ("json", Kind::Json),
@@ -41,6 +45,8 @@ const NAMES: [(&str, Kind); 13] = [
     ("http-shm", Kind::HttpShared),
     ("sums-grpc", Kind::SumsGrpc),
     ("sums-http", Kind::SumsHttp),
+    ("pair-grpc", Kind::PairGrpc),
+    ("pair-http", Kind::PairHttp),
     ("burst", Kind::Burst),
     ("live-grpc", Kind::LiveGrpc),
     ("live-http", Kind::LiveHttp),
@@ -52,8 +58,8 @@ pub type Peers = Vec<(SocketAddr, Box<dyn Peer>)>;
 
 /// How a request is sent, and what its answer must be.
 enum Traffic {
-    Call(&'static [u8], Vec<(Slice, Check)>),
-    Posts(Vec<(Slice, Check)>),
+    Call(&'static [u8], Vec<(Request, Check)>),
+    Posts(Vec<(Request, Check)>),
     Stream(Vec<Tensor>),
     Burst(Slice, Vec<Check>),
 }
@@ -68,7 +74,8 @@ impl Kind {
 
     /// The clients of a run. Every slot of every connection sends its own data, where there is a choice.
     pub fn peers(self, options: &Options) -> Result<Peers, String> {
-        let has_numbers = matches!(self, Kind::Grpc | Kind::GrpcShared | Kind::Http | Kind::HttpShared | Kind::Json);
+        let of_one = matches!(self, Kind::Grpc | Kind::GrpcShared | Kind::Http | Kind::HttpShared | Kind::Json);
+        let has_numbers = of_one || matches!(self, Kind::PairGrpc | Kind::PairHttp);
         if options.unrepeated && (!has_numbers || options.echo) {
             return Err(format!("{self:?} cannot number its requests"));
         }
@@ -104,35 +111,42 @@ impl Kind {
                 false => Err(format!("the answer lacks {text:?}")),
             })
         };
-        let get = |path: String| Slice::copy_of(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").as_bytes());
+        let get = |path: String| {
+            Request::new(Slice::copy_of(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").as_bytes()))
+        };
         let model = options.model;
         Ok(match self {
             Kind::Grpc | Kind::GrpcShared => {
-                let call = |tensor: Tensor| -> (Slice, Check) {
-                    (tensor.grpc_request(""), Box::new(move |frame: &[u8]| tensor.check_unary(frame)))
+                let call = |tensor: Tensor| -> (Request, Check) {
+                    (tensor.grpc_request("").into(), Box::new(move |frame: &[u8]| tensor.check_unary(frame)))
                 };
                 Traffic::Call(INFER, self.tensors(slots, options)?.into_iter().map(call).collect())
             }
             Kind::Http | Kind::Json | Kind::HttpShared => {
                 let binary = self == Kind::Http;
-                let post = |tensor: Tensor| -> (Slice, Check) {
-                    (tensor.http_request(binary), Box::new(move |noted: &[u8]| tensor.check_http(noted, binary)))
+                let post = |tensor: Tensor| -> (Request, Check) {
+                    let request = tensor.http_request(binary).into();
+                    (request, Box::new(move |noted: &[u8]| tensor.check_http(noted, binary)))
                 };
                 Traffic::Posts(self.tensors(slots, options)?.into_iter().map(post).collect())
             }
             Kind::Stream => Traffic::Stream(self.tensors(slots, options)?),
             Kind::SumsGrpc => {
-                let call = |question: Question| -> (Slice, Check) {
-                    (question.grpc_request(), Box::new(move |frame: &[u8]| question.check_unary(frame)))
+                let call = |question: Question| -> (Request, Check) {
+                    (question.grpc_request().into(), Box::new(move |frame: &[u8]| question.check_unary(frame)))
                 };
                 Traffic::Call(INFER, slots.map(|slot| call(sums(options, slot))).collect())
             }
             Kind::SumsHttp => {
-                let post = |question: Question| -> (Slice, Check) {
-                    (question.http_request(), Box::new(move |noted: &[u8]| question.check_http(noted)))
+                let post = |question: Question| -> (Request, Check) {
+                    (question.http_request().into(), Box::new(move |noted: &[u8]| question.check_http(noted)))
                 };
                 Traffic::Posts(slots.map(|slot| post(sums(options, slot))).collect())
             }
+            Kind::PairGrpc => {
+                Traffic::Call(INFER, slots.map(|slot| varied::grpc(model, slot, options.unrepeated)).collect())
+            }
+            Kind::PairHttp => Traffic::Posts(slots.map(|slot| varied::http(model, slot, options.unrepeated)).collect()),
             Kind::Burst => {
                 let check = |at: usize| -> Check {
                     let question = repeated(model, options.responses, at);
@@ -142,12 +156,12 @@ impl Kind {
                 Traffic::Burst(request, (0..options.responses).map(check).collect())
             }
             Kind::LiveGrpc => {
-                let calls = slots.map(|_| (framed(&[]), any("\u{1}"))).collect();
+                let calls = slots.map(|_| (framed(&[]).into(), any("\u{1}"))).collect();
                 Traffic::Call(b"/inference.GRPCInferenceService/ServerLive", calls)
             }
             Kind::MetadataGrpc => {
                 let message = [&[0x0a, model.len() as u8], model.as_bytes()].concat();
-                let calls = slots.map(|_| (framed(&message), any(model))).collect();
+                let calls = slots.map(|_| (framed(&message).into(), any(model))).collect();
                 Traffic::Call(b"/inference.GRPCInferenceService/ModelMetadata", calls)
             }
             Kind::LiveHttp => Traffic::Posts(slots.map(|_| (get("/v2/health/live".to_owned()), any("\n"))).collect()),
@@ -187,7 +201,7 @@ impl Traffic {
     fn requests(self) -> Vec<Slice> {
         match self {
             Traffic::Call(_, requests) | Traffic::Posts(requests) => {
-                requests.into_iter().map(|(request, _)| request).collect()
+                requests.iter().map(|(request, _)| request.next()).collect()
             }
             Traffic::Stream(tensors) => tensors.iter().map(|tensor| tensor.grpc_request("")).collect(),
             Traffic::Burst(request, _) => vec![request],

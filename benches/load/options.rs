@@ -9,6 +9,7 @@ pub const USAGE: &str = "\
 usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT [options]
   --kind KIND          grpc, http, json, stream, grpc-shm, http-shm: one FP32 tensor there and back;
                        sums-grpc, sums-http: sum and difference of two tensors of --datatype;
+                       pair-grpc, pair-http: two FP32 tensors there and back, with an id and parameters;
                        burst: many responses to each request of a model like `repeat`;
                        live-grpc, live-http, metadata-grpc, metadata-http: state of a server or metadata of a model
   --model NAME         (default identity)
@@ -19,7 +20,8 @@ usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT
   --responses N        of a burst (default 128)
   --seconds S          measured seconds (default 3)
   --pid PID            the server, whose CPU time and memory are reported
-  --unrepeated         no two requests are the same: a parameter counts them (grpc, http, json, grpc-shm, http-shm)
+  --unrepeated         no two requests are the same: a parameter counts them (grpc, http, json, grpc-shm, http-shm);
+                       shapes, orders, parameters and ids vary as well (pair-grpc, pair-http)
   --echo               the server is a plain echo of what is sent (see --serve-floor)
   --serve-floor        is that echo: prints its port and ends with its input";
 

@@ -2,7 +2,9 @@
 //!
 //! The first answer of a slot is taken apart and held against the request. The same request has the same answer ever
 //! after, so later ones only have to be equal to it; each slot sends a tensor of its own, so an answer that went to
-//! the wrong place shows.
+//! the wrong place shows. Where the requests of a slot differ, each answer goes to its check.
+
+use super::request::Request;
 
 pub type Check = Box<dyn Fn(&[u8]) -> Result<(), String>>;
 
@@ -10,6 +12,8 @@ pub type Check = Box<dyn Fn(&[u8]) -> Result<(), String>>;
 pub struct Answer {
     check: Check,
     known: Option<Vec<u8>>,
+    /// Whether the first answer is that of all requests.
+    is_one: bool,
     /// Bytes of the current answer that have come.
     seen: usize,
     differs: bool,
@@ -18,7 +22,12 @@ pub struct Answer {
 
 impl Answer {
     pub fn new(check: Check) -> Answer {
-        Answer { check, known: None, seen: 0, differs: false, collected: Vec::new() }
+        Answer { check, known: None, is_one: true, seen: 0, differs: false, collected: Vec::new() }
+    }
+
+    /// The answer to these requests.
+    pub fn to(request: &Request, check: Check) -> Answer {
+        Answer { is_one: request.has_one_answer(), ..Answer::new(check) }
     }
 
     pub fn piece(&mut self, bytes: &[u8]) {
@@ -39,10 +48,12 @@ impl Answer {
             }
             Some(_) => Ok(()),
             None => {
+                let outcome = (self.check)(&self.collected);
                 let first = std::mem::take(&mut self.collected);
-                (self.check)(&first)?;
-                self.known = Some(first);
-                Ok(())
+                if outcome.is_ok() && self.is_one {
+                    self.known = Some(first);
+                }
+                outcome
             }
         }
     }

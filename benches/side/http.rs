@@ -30,15 +30,10 @@ struct Reading {
 
 impl HttpPeer {
     /// `check` is given the value of [`JSON_LENGTH`], a line break, and the body.
-    pub fn new(request: Slice, check: Check) -> HttpPeer {
-        let reading = Reading { answer: Answer::new(check), status: 0, outcome: None };
-        HttpPeer {
-            request: Request::new(request),
-            parser: ResponseParser::default(),
-            reading,
-            sent_ns: None,
-            unsent: None,
-        }
+    pub fn new(request: impl Into<Request>, check: Check) -> HttpPeer {
+        let request = request.into();
+        let reading = Reading { answer: Answer::to(&request, check), status: 0, outcome: None };
+        HttpPeer { request, parser: ResponseParser::default(), reading, sent_ns: None, unsent: None }
     }
 }
 

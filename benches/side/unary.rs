@@ -72,18 +72,14 @@ impl UnaryPeer {
     }
 
     /// The same for another RPC.
-    pub fn calling(path: &'static [u8], requests: Vec<(Slice, Check)>) -> UnaryPeer {
+    pub fn calling<R: Into<Request>>(path: &'static [u8], requests: Vec<(R, Check)>) -> UnaryPeer {
         let pool = Pool::new(256 << 20);
-        let slots: Vec<Slot> = requests
-            .into_iter()
-            .map(|(request, check)| Slot {
-                request: Request::new(request),
-                answer: Answer::new(check),
-                stream: None,
-                sent_ns: 0,
-                head_is_good: false,
-            })
-            .collect();
+        let slot = |(request, check): (R, Check)| {
+            let request: Request = request.into();
+            let answer = Answer::to(&request, check);
+            Slot { request, answer, stream: None, sent_ns: 0, head_is_good: false }
+        };
+        let slots: Vec<Slot> = requests.into_iter().map(slot).collect();
         UnaryPeer {
             connection: Connection::client(moves_whole_tensors(), pool.clone()),
             path,

@@ -11,7 +11,7 @@ use nereid_protocol::service::Service;
 use nereid_shard::Core;
 
 use super::Net;
-use super::connection::{ClosePhase, Connection, SendState};
+use super::connection::{Connection, SendState};
 use super::shutdown::ShutdownPhase;
 
 /// Whether something happens when the send of a connection is over.
@@ -72,7 +72,7 @@ impl<S: Service> Net<S> {
     #[cfg(any(test, feature = "testing"))]
     pub fn forgotten_sends(&self) -> usize {
         let is_forgotten = |connection: &Connection| {
-            let is_open = connection.phase != ClosePhase::Closing && !connection.has_panicked;
+            let is_open = connection.phase != super::connection::ClosePhase::Closing && !connection.has_panicked;
             is_open && connection.send.is_quiet() && awaits_sent(self.phase, connection)
         };
         self.connections.iter().filter(|(_, connection)| is_forgotten(connection)).count()

@@ -10,8 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::process::{Pid, test_kill_process};
 
 use super::engine::sys;
 
@@ -19,6 +22,13 @@ use super::engine::sys;
 const BACKLOG: i32 = 4096;
 /// Bytes that a socket's path may have (unix(7): 108 with the zero behind it).
 const UNIX_PATH_MAX: usize = 107;
+/// How long a socket may outlive the process that listens on it: the kernel ends the operations of an io_uring, and
+/// closes what they hold, in a thread of its own behind the end of the process.
+const OUTLIVES_FOR: Duration = Duration::from_secs(10);
+/// How long to wait before it is tried again, at first and at last. Each try stays in the socket's queue, which may be
+/// short.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Binds a TCP address, closed on exec and with SO_REUSEADDR, so that a restart need not wait for old connections.
 pub fn bind(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
@@ -155,7 +165,7 @@ fn check_stale(path: &Path, found: &Metadata) -> io::Result<()> {
         let text = "a file that is no socket is in the way";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
-    if is_served(path)? {
+    if is_served(path, OUTLIVES_FOR)? {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     Ok(())
@@ -170,21 +180,43 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     let aside = PathBuf::from(aside);
     std::fs::rename(path, &aside)?;
     // A path that has become too long to check was checked above.
-    if is_served(&aside).unwrap_or(false) {
+    if is_served(&aside, Duration::ZERO).unwrap_or(false) {
         std::fs::rename(&aside, path)?;
         return Err(io::ErrorKind::AddrInUse.into());
     }
     std::fs::remove_file(&aside)
 }
 
-fn is_served(path: &Path) -> io::Result<bool> {
-    match UnixStream::connect(path) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
-        // Its queue is full: a server listens, but is busy.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-        Err(error) => Err(error),
+/// Whether a server listens at the path. A socket of a dead process has so much time to go.
+fn is_served(path: &Path, patience: Duration) -> io::Result<bool> {
+    let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
+    loop {
+        match connect(path) {
+            Ok(connection) if is_of_dead(&connection) && started.elapsed() < patience => {}
+            // Or a server has taken it over from a dead one.
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(false),
+            // Its queue is full: a server listens, but is busy.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LAST_PAUSE);
     }
+}
+
+/// Connects without waiting for room in the other side's queue: `WouldBlock` if it is full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Whether the process that has made the other end listen is gone. One of another namespace has no number here.
+fn is_of_dead(connection: &UnixStream) -> bool {
+    let process = sys::peer_process(connection.as_fd()).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
 impl Drop for SocketFile {
@@ -199,6 +231,8 @@ impl Drop for SocketFile {
 mod tests {
     use super::*;
     use std::net::TcpStream;
+    use std::os::fd::OwnedFd;
+    use std::process::Command;
 
     #[test]
     fn a_second_server_fails_unless_both_share() {
@@ -262,6 +296,39 @@ mod tests {
         drop(file);
         assert!(!path.exists());
         assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0, "nothing is left aside");
+    }
+
+    /// A socket outlives its process while the kernel ends the operations of an io_uring.
+    #[test]
+    fn a_socket_that_outlives_its_server_is_waited_for() {
+        let directory = Directory::new("outlives");
+        let path = directory.0.join("socket");
+        let listener = bind_unix(&path).unwrap();
+        let listens = "import socket; socket.socket(fileno=0).listen(16)";
+        let process =
+            Command::new("python3").args(["-c", listens]).stdin(OwnedFd::from(listener.try_clone().unwrap())).status();
+        assert!(process.unwrap().success());
+        assert!(is_served(&path, Duration::ZERO).unwrap(), "nobody waits for it");
+        let waits = std::thread::spawn({
+            let path = path.clone();
+            move || unix(&path, None).map(drop)
+        });
+        // It has tried, perhaps after the one above.
+        (0..2).for_each(|_| drop(listener.accept().unwrap()));
+        sys::shutdown(listener.as_fd(), true).unwrap();
+        waits.join().unwrap().unwrap();
+    }
+
+    /// Of a server that takes no connections, a start must not become one more that waits.
+    #[test]
+    fn a_server_with_a_full_queue_is_found_at_once() {
+        let directory = Directory::new("full");
+        let path = directory.0.join("socket");
+        let listener = bind_unix(&path).unwrap();
+        sys::listen(listener.as_fd(), 0).unwrap();
+        let _waits = connect(&path).unwrap();
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(unix(&path, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

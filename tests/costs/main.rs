@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code)] // An allocator and a memcpy need it; see {allocator,copying}.rs.
 
-#[allow(dead_code)] // The clients of the benches; they have more functions than these tests need.
+#[allow(dead_code)] // The clients of the benches, which have no tests of their own; some are more than is needed here.
 #[path = "../../benches/side"]
 mod side {
     pub mod answer;
@@ -23,6 +23,7 @@ mod side {
     pub mod stream;
     pub mod tensor;
     pub mod unary;
+    pub mod varied;
 }
 
 mod allocations;
@@ -34,6 +35,7 @@ mod ledger;
 mod measurement;
 mod models;
 mod system_calls;
+mod varied_requests;
 
 #[test]
 fn what_ran_on_io_uring_runs_on_epoll_too() {

@@ -485,7 +485,12 @@ impl Engine for Simulated {
             self.release_quiet(now_ns);
         }
         self.report(now_ns, events);
-        let parks = park != Park::Never && events.is_empty();
+        let is_over = match park {
+            Park::Never => true,
+            Park::Until(at_ns) => at_ns <= now_ns,
+            Park::Forever => false,
+        };
+        let parks = !is_over && events.is_empty();
         self.state.is_parked.set(parks);
         self.state.is_refused.set(is_refused);
         let is_stirred = !self.network.borrow().touched[self.shard].is_empty() || !self.starved.is_empty();

@@ -38,6 +38,8 @@ mod server;
 mod weather;
 mod world;
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use world::Figures;
@@ -46,6 +48,8 @@ use world::Figures;
 const REQUESTS_PER_SEED: u64 = 4_000;
 /// Requests that a test run simulates where the environment does not say otherwise.
 const REQUESTS: u64 = 1_000_000;
+/// Threads of a test: each has a server, a clock and a ledger of its own, in its memory.
+const THREADS_MAX: usize = 8;
 
 fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
@@ -62,6 +66,20 @@ fn run(seed: u64) -> Figures {
     }
 }
 
+/// Runs `work` for each number, on a thread for each core: a thread that is done takes the next number, so that none
+/// has nothing to do while another has much. The results are in no order.
+fn on_every_core<R: Send>(numbers: Range<u64>, work: impl Fn(u64) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(THREADS_MAX);
+    let next = AtomicU64::new(numbers.start);
+    let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < numbers.end);
+    let share = || std::iter::from_fn(take).map(&work).collect::<Vec<R>>();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.flat_map(|results| results.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
 #[test]
 fn every_request_gets_its_answer_and_nothing_remains() {
     if let Some(seed) = number_of("NEREID_TEST_SIMULATED_SEED") {
@@ -69,25 +87,10 @@ fn every_request_gets_its_answer_and_nothing_remains() {
     }
     let wanted = number_of("NEREID_TEST_SIMULATED_REQUESTS").unwrap_or(REQUESTS);
     let first = number_of("NEREID_TEST_SIMULATED_FIRST_SEED").unwrap_or(1);
-    // One thread for each core: each has a server, a clock and a ledger of its own.
-    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64).min(8);
     let seeds = wanted.div_ceil(REQUESTS_PER_SEED);
     let started = Instant::now();
-    let share = |thread: u64| {
-        let mut total = Figures::default();
-        (first..first + seeds).filter(|seed| seed % threads == thread).for_each(|seed| total.add(&run(seed)));
-        total
-    };
     let mut total = Figures::default();
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || share(thread))).collect();
-        for thread in running {
-            match thread.join() {
-                Ok(figures) => total.add(&figures),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-    });
+    on_every_core(first..first + seeds, run).iter().for_each(|figures| total.add(figures));
     let secs = started.elapsed().as_secs_f64();
     println!("{seeds} seeds, {} requests in {secs:.0} s, {:.0} a second", total.requests, total.requests as f64 / secs);
     println!("{total:#?}");

@@ -4,7 +4,7 @@ use nereid_mutants::{self as mutants, Mutant};
 use nereid_request::mutants as delivery;
 use nereid_scheduler::mutants as scheduling;
 
-use crate::world;
+use crate::{on_every_core, world};
 
 /// Seeds that a mistake has to be caught within, and requests of each.
 const SEEDS: u64 = 40;
@@ -55,15 +55,18 @@ fn caught(mistake: Mistake) -> Option<(u64, String)> {
 
 #[test]
 fn planted_mistakes_are_caught() {
-    // What a mistake leaves behind must not be found by the next one: each has a thread.
+    let outcomes = on_every_core(0..MISTAKES.len() as u64, |at| {
+        let mistake = MISTAKES[at as usize];
+        // What a mistake leaves behind must not be found by the next one: each has a thread.
+        (mistake, std::thread::spawn(move || caught(mistake)).join())
+    });
     let mut missed = Vec::new();
-    for mistake in MISTAKES {
-        let outcome = std::thread::spawn(|| caught(*mistake)).join();
+    for (mistake, outcome) in outcomes {
         match outcome {
             Ok(Some((seed, failure))) => {
                 println!("{mistake:?}: seed {seed}: {}", failure.lines().next().unwrap_or_default());
             }
-            Ok(None) => missed.push(*mistake),
+            Ok(None) => missed.push(mistake),
             Err(_) => println!("{mistake:?}: the server panics"),
         }
     }

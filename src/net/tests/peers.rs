@@ -199,6 +199,17 @@ impl World {
         }
     }
 
+    /// Turns until the shard parks: the engine takes nothing in some of them.
+    pub fn park(&mut self) {
+        for _ in 0..1000 {
+            self.turns(1);
+            if self.engine.is_parked.get() {
+                return;
+            }
+        }
+        panic!("the shard does not park");
+    }
+
     pub fn read_bytes(&mut self, peer: &mut Socket) -> Vec<u8> {
         let (mut got, mut dry) = (Vec::new(), 0);
         let mut portion = [0; 65536];

@@ -115,6 +115,17 @@ pub fn set_option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, val
         .map(drop)
 }
 
+/// The process that connected the other end of a Unix socket, or that has made it listen; 0: one that has no number in
+/// this namespace.
+pub fn peer_process(fd: BorrowedFd<'_>) -> io::Result<libc::pid_t> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let at = (&raw mut found).cast();
+    // SAFETY: `found` and its length are writable, and the kernel writes at most as many bytes as the length says.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len) })?;
+    Ok(found.pid)
+}
+
 /// Attaches a classic BPF program to a socket: it returns how many bytes of a packet the socket gets.
 pub fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;

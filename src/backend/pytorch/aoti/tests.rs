@@ -357,6 +357,22 @@ fn the_threads_of_an_instance_are_those_of_the_parameter() {
 }
 
 #[test]
+fn the_threads_of_an_instance_are_not_those_of_the_next_one() {
+    let Some(torch) = Torch::get() else { return };
+    let rig = torch.rig("add", ADD);
+    let api = rig.instance.api();
+    let of_new_thread = |count: i32, then: &(dyn Fn() + Sync)| {
+        let prepared = || {
+            api.prepare_thread(count);
+            then();
+            api.threads()
+        };
+        std::thread::scope(|scope| scope.spawn(prepared).join().unwrap())
+    };
+    assert_eq!(of_new_thread(3, &|| assert_eq!(of_new_thread(2, &|| ()), 2)), 3);
+}
+
+#[test]
 fn files_that_are_no_package_for_this_host_are_refused() {
     let Some(torch) = Torch::get() else { return };
     let scratch = Scratch::new("aoti-refused");

@@ -88,6 +88,9 @@ impl Api {
     pub fn prepare_thread(&self, threads: i32) {
         // SAFETY: it sets a flag of the calling thread.
         unsafe { (self.set_grad_mode)(false) };
+        // When torch is first asked by a thread, it gives the thread the number that was set last by any: that must not
+        // come behind this one.
+        self.threads();
         // SAFETY: a positive number is accepted at any time; it sizes the pool of OpenMP for the calling thread.
         unsafe { (self.set_threads)(threads.max(1)) };
     }

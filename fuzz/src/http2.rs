@@ -234,10 +234,10 @@ impl Outcome {
 }
 
 const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
 /// Kind, stream and payload of all frames. Damage to the preface is answered in HTTP/1.1.
-fn frames(output: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
+pub(crate) fn frames(output: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
     let mut rest = output.strip_prefix(PREFACE).unwrap_or(output);
     let mut frames = Vec::new();
     if rest.starts_with(b"HTTP/1.1") {
@@ -255,7 +255,7 @@ fn frames(output: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
     frames
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&(payload.len() as u32).to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 

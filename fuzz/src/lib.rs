@@ -24,6 +24,7 @@ pub mod openai_tools;
 pub mod python;
 pub mod recording;
 pub mod shapes;
+pub mod uploads;
 
 use nereid_memory::Pool;
 
@@ -47,7 +48,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     http1::TARGET,
     json::TARGET,
     infer_json::TARGET,
@@ -58,6 +59,7 @@ pub const TARGETS: [Target; 19] = [
     python::memory::TARGET,
     hpack::TARGET,
     http2::TARGET,
+    uploads::TARGET,
     compression::TARGET,
     shapes::TARGET,
     c_interface::TARGET,

@@ -40,9 +40,11 @@ pub trait Decode {
 
 /// The outcome of a step.
 pub enum Progress {
-    /// There is more; `is_long` if this step was as long as a step may be.
+    /// There is more; `is_long` if this step was as long as a step may be, else it took as long as `steps` short ones:
+    /// 1 at least.
     More {
         is_long: bool,
+        steps: usize,
     },
     Ready,
 }

@@ -96,6 +96,7 @@ impl IdentityInstance {
             activities.report(request);
         }
         let mut response = Response::new(request.id.clone());
+        response.outputs.reserve(request.outputs.len());
         let inputs = ByNumber::new(&request.inputs);
         for requested in &request.outputs {
             let Some(pair) = self.pairs.get(requested.index) else {

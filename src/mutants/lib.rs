@@ -14,6 +14,8 @@ pub enum Mutant {
     AnswersSwapped,
     /// Bytes of a tensor that is received in parts land at its beginning.
     DirectMisplaced,
+    /// Bytes of frames that are received many at once land at the beginning of their tensor.
+    ScatterMisplaced,
     /// The calls of a connection that ends stay.
     CallsKept,
     /// The deadline of a call does not start.

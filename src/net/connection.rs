@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nereid_memory::{BlockMut, CallLedger, Key, Pool, ShareTally, Slice};
+use nereid_memory::{BlockMut, CallLedger, Key, Pool, Scatter, ShareTally, Slice};
 use nereid_mutants::{self as mutants, Mutant};
+use nereid_protocol::grpc::Window;
 use nereid_protocol::http1::IntakeState;
 use nereid_protocol::http2::StreamId;
 use nereid_protocol::service::{CallKey, Port, Reply, Service};
@@ -343,15 +344,33 @@ impl Connection {
         }
     }
 
-    /// Where the next bytes belong, if that is one tensor's own memory: block, offset, length.
-    pub fn take_direct<S: Service>(&mut self, _shared: &mut ShardContext<S>) -> Option<(BlockMut, usize, usize)> {
-        let (block, at, len) = match &mut self.wire {
-            Wire::Http(wire) => wire.take_direct(),
-            Wire::Grpc(wire) => wire.take_direct(),
+    /// Where the next bytes belong, if that is one tensor's own memory.
+    pub fn take_window(&mut self) -> Option<Window> {
+        let window = match &mut self.wire {
+            Wire::Http(wire) => wire.take_direct().map(|(block, at, len)| Window::Block { block, at, len }),
+            Wire::Grpc(wire) => wire.take_window(),
             Wire::Ipc(_) => None,
-        }?;
-        let at = if mutants::is(Mutant::DirectMisplaced) { 0 } else { at };
-        Some((block, at, len.min(RECEIVED_AT_ONCE)))
+        };
+        match window? {
+            Window::Block { block, at, len } => {
+                let at = if mutants::is(Mutant::DirectMisplaced) { 0 } else { at };
+                Some(Window::Block { block, at, len: len.min(RECEIVED_AT_ONCE) })
+            }
+            frames => Some(frames),
+        }
+    }
+
+    pub fn scattered_received<S: Service>(
+        &mut self,
+        key: Key,
+        scatter: Box<Scatter>,
+        n: usize,
+        shared: &mut ShardContext<S>,
+    ) {
+        shared.service.set_peer(self.peer);
+        if let Wire::Grpc(wire) = &mut self.wire {
+            wire.scattered_received(key, scatter, n, shared);
+        }
     }
 
     pub fn direct_received<S: Service>(
@@ -376,7 +395,8 @@ impl Connection {
         shared.service.set_peer(self.peer);
         match &mut self.wire {
             Wire::Http(wire) => wire.end_of_input(key, shared),
-            Wire::Grpc(_) | Wire::Ipc(_) => {}
+            Wire::Grpc(wire) => wire.end_of_input(),
+            Wire::Ipc(_) => {}
         }
         self.abandon(shared);
     }
@@ -496,7 +516,8 @@ impl Connection {
     pub fn has_input(&self) -> bool {
         match &self.wire {
             Wire::Http(wire) => wire.connection.has_input(),
-            Wire::Grpc(_) | Wire::Ipc(_) => false,
+            Wire::Grpc(wire) => wire.has_input(),
+            Wire::Ipc(_) => false,
         }
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::keepalive::Pulse;
 use super::open_calls::OpenCalls;
 use super::{OUT_OF_TIME, PANICKED, ShardContext, call_mut, remove_call};
-use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason};
+use nereid_memory::{BlockMut, CallLedger, Gather, Key, Pool, REFUSED, RefusalReason, Scatter};
 use nereid_protocol::grpc::{
-    ACCEPTED_ENCODINGS, Code, Encoding, Intake, IntakeState, Refusal, UnknownEncoding, encode_message,
+    ACCEPTED_ENCODINGS, Code, Encoding, Intake, IntakeState, Refusal, UnknownEncoding, Window, encode_message,
 };
 use nereid_protocol::http2::{self, CachedFields, ErrorCode, SendError, StreamId};
 use nereid_protocol::service::{CallKey, GrpcReply, GrpcStatus, Service};
@@ -170,8 +170,9 @@ impl GrpcWire {
         }
     }
 
-    /// A second has passed. Returns whether the peer owes the rest of a frame, the number of that frame, and whether
-    /// there are streams that are too slow.
+    /// A second has passed. Returns whether the peer owes the rest of a frame, or an answer without which memory of a
+    /// call that is over stays with the engine, the number of that frame, and whether there are streams that are too
+    /// slow.
     pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, u64, bool) {
         self.connection.tick(1);
         if let Some(drained_s) = &mut self.drained_s {
@@ -184,7 +185,7 @@ impl GrpcWire {
         self.late.extend(late);
         self.unread = self.connection.slow_streams(&limits.without_total());
         let (frames, is_half_received) = self.connection.frames();
-        let owes = is_half_received || !self.connection.is_established();
+        let owes = is_half_received || !self.connection.is_established() || self.intake.lends_to_past_call();
         (owes, frames, !self.late.is_empty() || !self.unread.is_empty())
     }
 
@@ -201,24 +202,49 @@ impl GrpcWire {
             for id in unread {
                 intake.drop_call(id);
                 connection.reset(id, ErrorCode::CANCEL);
+                intake.state.recall_window(id, connection);
             }
         });
     }
 
+    /// Feeds received bytes; without any, what was kept of those that came before.
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut ShardContext<S>) {
-        let outcome = self.with_intake(key, shared, |connection, intake| connection.receive(bytes, intake));
+        let outcome = self.with_intake(key, shared, |connection, intake| match bytes {
+            [] => intake.read_kept(connection),
+            bytes => connection.receive(bytes, intake),
+        });
         self.failed |= outcome.is_err();
     }
 
+    /// The peer sends no more.
+    pub fn end_of_input(&mut self) {
+        self.intake.forget_input();
+    }
+
+    /// Received bytes are still to be read.
+    pub fn has_input(&self) -> bool {
+        !self.failed && self.intake.has_input()
+    }
+
     /// If the next bytes of the connection are the bytes of one tensor: its own memory.
-    pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
-        let (id, frame_left) = self.connection.direct()?;
-        let (block, at, len) = self.intake.take_direct(id)?;
-        Some((block, at, len.min(frame_left)))
+    pub fn take_window(&mut self) -> Option<Window> {
+        self.intake.take_window(&self.connection)
     }
 
     pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut ShardContext<S>) {
         let outcome = self.with_intake(key, shared, |connection, intake| intake.direct_received(connection, block, n));
+        self.failed |= outcome.is_err();
+    }
+
+    pub fn scattered_received<S: Service>(
+        &mut self,
+        key: Key,
+        scatter: Box<Scatter>,
+        n: usize,
+        shared: &mut ShardContext<S>,
+    ) {
+        let outcome =
+            self.with_intake(key, shared, |connection, intake| intake.scattered_received(connection, scatter, n));
         self.failed |= outcome.is_err();
     }
 
@@ -302,6 +328,7 @@ impl GrpcWire {
             // The rest of the request is of no use (RFC 9113 section 8.1).
             self.connection.reset(id, ErrorCode::NO_ERROR);
         }
+        self.intake.recall_window(id, &mut self.connection);
     }
 
     /// `head`: what goes before the status, unless it was sent.

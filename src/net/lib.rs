@@ -35,7 +35,7 @@ pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use nereid_memory::{CallLedger, CallPlace, Key, Peers, Pool, Slab, Slice};
 use nereid_mutants::{self as mutants, Mutant};
-use nereid_protocol::grpc::{Limits, ReaderPool};
+use nereid_protocol::grpc::{Limits, ReaderPool, Window};
 use nereid_protocol::http1::{self, ExchangeId, IntakeState};
 use nereid_protocol::http2::{self, StreamId};
 use nereid_protocol::service::{CallKey, Port, Replies, Service, Token};
@@ -361,12 +361,13 @@ impl<S: Service> Net<S> {
         connection.receiving = false;
         connection.progress.received(match &received {
             Received::Chunk(bytes) => bytes.len(),
-            Received::Direct { len, .. } => *len,
+            Received::Direct { len, .. } | Received::Scattered { len, .. } => *len,
             Received::End | Received::Failed(_) => 0,
         });
         let mut ends_session = false;
         match received {
-            Received::Chunk(_) | Received::Direct { .. } if connection.phase.drops_input() => {}
+            Received::Chunk(_) | Received::Direct { .. } | Received::Scattered { .. }
+                if connection.phase.drops_input() => {}
             Received::Chunk(bytes) if connection.tls.is_none() => connection.receive(key, &bytes, &mut self.shared),
             Received::Chunk(bytes) => match connection.receive_tls(key, &bytes, &mut self.shared) {
                 TlsOutcome::Nothing | TlsOutcome::Failed => {}
@@ -374,6 +375,7 @@ impl<S: Service> Net<S> {
                 TlsOutcome::Closed => ends_session = true,
             },
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
+            Received::Scattered { scatter, len } => connection.scattered_received(key, scatter, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
         }
         if let Some(connection) = self.connections.get_mut(key) {
@@ -478,14 +480,17 @@ impl<S: Service> Net<S> {
         }
         if connection.has_input() {
             connection.receive(key, &[], &mut self.shared);
+            // Among kept bytes may be pings, which are counted when they are read.
+            connection.note_received(core.now_ns());
             self.route_replies();
             self.touch(key);
             return;
         }
         if !connection.receiving && connection.wants_read() {
-            let direct = if connection.tls.is_some() { None } else { connection.take_direct(&mut self.shared) };
-            let started = match direct {
-                Some((block, at, len)) => core.engine.receive_direct(key, block, at, len),
+            let window = if connection.tls.is_some() { None } else { connection.take_window() };
+            let started = match window {
+                Some(Window::Block { block, at, len }) => core.engine.receive_direct(key, block, at, len),
+                Some(Window::Frames(scatter)) => core.engine.receive_scattered(key, scatter),
                 None => core.engine.receive(key),
             };
             connection.receiving = started.is_ok();

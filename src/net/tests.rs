@@ -21,6 +21,7 @@ mod script;
 mod sends;
 mod streamed;
 mod tls;
+mod uploads;
 
 use std::io::{Read as _, Write as _};
 

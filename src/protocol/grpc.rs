@@ -26,7 +26,7 @@ pub use encode::{
     TooLarge, decode,
 };
 pub use error::{Bound, Malformed, ReadError};
-pub use intake::{Exchanges, Intake, IntakeState, OpenCall, ReaderPool, Refusal};
+pub use intake::{Exchanges, Intake, IntakeState, OpenCall, ReaderPool, Refusal, SCATTERED_BYTES_MAX, Window};
 pub use metadata::{ACCEPTED_ENCODINGS, Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
 pub use outline::Outline;
 pub use pack::MessagePacker;

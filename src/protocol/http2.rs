@@ -8,6 +8,7 @@
 //!
 //! The files follow the path of a frame: `receive` cuts the input into frames, `heads`, `data` and `control` give them
 //! their meaning, `send` makes frames of our own; `stream`, `headers`, `flow_control` and `budget` hold the state.
+//! `prediction` says which frames are likely to come next.
 
 mod budget;
 mod config;
@@ -18,6 +19,7 @@ mod flow_control;
 mod frame;
 mod headers;
 mod heads;
+mod prediction;
 mod receive;
 mod send;
 mod stream;
@@ -26,6 +28,7 @@ pub use config::Config;
 pub use error::{ConnectionError, SendError};
 pub use frame::ErrorCode;
 pub use headers::Headers;
+pub use prediction::PredictedFrames;
 pub use stream::IdHash;
 
 pub use crate::hpack::CachedFields;
@@ -113,6 +116,8 @@ pub struct Counters {
     pub pings_sent_since_data: u32,
     pub resets_received: u64,
     pub streams_refused: u64,
+    /// Receives that brought other frames than [`Connection::predicted`] had announced.
+    pub mispredictions: u64,
 }
 
 /// The order in which streams send their data.

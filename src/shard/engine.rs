@@ -7,14 +7,15 @@
 //!
 //! An engine belongs to one thread. Operations are requested with the methods of [`Engine`] and take effect in the next
 //! [`turn`](Engine::turn), which also brings what has completed since. Memory that is given to an operation belongs to
-//! the operation until its completion: `receive_direct` gives its block back with the event, `send` holds its slices.
+//! the operation until its completion: `receive_direct` gives its block back with the event, `receive_scattered` its
+//! windows, `send` holds its slices.
 //!
 //! | call | allowed | answered by |
 //! |---|---|---|
 //! | `listen` | listener id unused | any number of `Accepted` and `AcceptFailed` |
 //! | `stop_listening` | listening | the last `Accepted`s, then one `ListenerClosed`; then the id may be reused |
 //! | `register` | key unused | nothing; on failure the descriptor is closed |
-//! | `receive`, `receive_direct` | no receive in flight | one `Received` |
+//! | `receive`, `receive_direct`, `receive_scattered` | no receive in flight | one `Received` |
 //! | `send` | no send in flight | one `Sent` for the whole gather |
 //! | `send_quietly` | no send in flight | the same; but its success alone need not end a parked turn |
 //! | `await_sent` | always | nothing; a quiet send in flight is from then on like one of `send` |
@@ -40,6 +41,7 @@ mod chunk;
 mod epoll;
 mod fake;
 pub(super) mod host;
+mod scattered;
 mod sending;
 pub(super) mod sys;
 mod uring;
@@ -52,7 +54,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nereid_memory::Key;
-use nereid_memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, Scatter, Slice};
 use nereid_queue::Wake;
 
 #[cfg(any(test, feature = "testing"))]
@@ -61,6 +63,8 @@ pub use chunk::{CHUNK_BYTES, Chunk};
 pub use epoll::Epoll;
 pub use fake::{Fake, Fault};
 pub use uring::{Unavailable, Uring};
+
+use scattered::ScatteredReceive;
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.
 pub const ACCEPT_RETRY_NS: u64 = 50_000_000;
@@ -86,6 +90,9 @@ pub trait Engine {
 
     /// Receives some bytes, at least one and at most `len`, into `block[at..at + len]`.
     fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused>;
+
+    /// Receives some bytes, at least one, into the parts of `scatter`, in their order.
+    fn receive_scattered(&mut self, key: Key, scatter: Box<Scatter>) -> Result<(), Refused>;
 
     /// Sends all bytes of `pieces`, in order. The engine continues partial sends by itself.
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused>;
@@ -190,9 +197,11 @@ pub enum Received {
     Chunk(Chunk),
     /// Bytes in the caller's block, at `at..at + len`.
     Direct { block: BlockMut, at: usize, len: usize },
-    /// The peer sends no more. The block of a direct receive is gone.
+    /// The first `len` bytes of the caller's parts.
+    Scattered { scatter: Box<Scatter>, len: usize },
+    /// The peer sends no more. The memory of a direct or scattered receive is gone.
     End,
-    /// For example `ConnectionReset`. The block of a direct receive is gone.
+    /// For example `ConnectionReset`. The memory of a direct or scattered receive is gone.
     Failed(io::Error),
 }
 
@@ -267,6 +276,7 @@ impl Wake for Waker {
 enum Receive {
     Chunk,
     Direct { block: BlockMut, at: usize, len: usize },
+    Scattered(Box<ScatteredReceive>),
 }
 
 /// Errors of accept that concern one connection, or none: the next accept may succeed (accept(2)).

@@ -17,7 +17,7 @@ use super::Host;
 use super::clock::{Clock, Monotonic};
 use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, host, sys};
 use nereid_memory::Key;
-use nereid_memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, FrameLayout, Scatter, Slice};
 use nereid_queue::Wake;
 
 /// glommio refuses to start below this.
@@ -168,6 +168,16 @@ impl Trial {
             _ => None,
         });
         direct.map_err(lacks("receiving (Linux 5.6)"))?;
+
+        io::Write::write_all(&mut &peer, b"scattered")?;
+        let layout = FrameLayout { lead: 1, first: 4, head: 1, stride: 4 };
+        let scatter = Box::new(Scatter::new(BlockMut::unpooled(16), 0, 16, layout));
+        self.start(|engine| engine.receive_scattered(key, scatter))?;
+        let scattered = self.wait(|event| match event {
+            Event::Received { received: Received::Scattered { .. }, .. } => Some(()),
+            _ => None,
+        });
+        scattered.map_err(lacks("scattered receiving (Linux 5.3)"))?;
 
         for pieces in [vec![Slice::from_static(b"one")], vec![Slice::from_static(b"two"), Slice::from_static(b"three")]]
         {

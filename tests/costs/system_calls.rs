@@ -5,6 +5,8 @@ use std::path::Path;
 
 use super::models::{Protocol, Row, SMALL, repository};
 use crate::side::load::Load;
+use nereid_test_support::grpc::frame_bytes;
+use nereid_test_support::http2::{END_HEADERS, END_STREAM, RawPeer, call_fields, frame, kind};
 use nereid_test_support::server::Server;
 use nereid_test_support::strace::{Scope, Strace, name_of, thread_called};
 use nereid_test_support::variant::{ALL, each};
@@ -117,5 +119,61 @@ fn requests_keep_to_their_system_calls() {
         }
         server.stop();
         assert!(beyond.is_empty(), "more system calls than allowed:\n{}", beyond.join("\n"));
+    });
+}
+
+/// Bytes of a tensor, and of the frames in which many peers send it.
+const UPLOAD: usize = 588 * 1024;
+const FRAME: usize = 16 * 1024;
+
+/// A call with one tensor, for a model that does not exist: all of it is received, and next to nothing is answered.
+fn upload(stream: u32) -> Vec<u8> {
+    // model_name; raw_input_contents of 602,112 bytes.
+    let head = b"\x0a\x07nowhere\x3a\x80\xe0\x24";
+    let message = frame_bytes(0, &[&head[..], &vec![7; UPLOAD]].concat());
+    let path = "/inference.GRPCInferenceService/ModelInfer";
+    let mut bytes = frame(kind::HEADERS, END_HEADERS, stream, &call_fields(path));
+    let last = message.len().div_ceil(FRAME) - 1;
+    for (at, payload) in message.chunks(FRAME).enumerate() {
+        bytes.extend(frame(kind::DATA, if at == last { END_STREAM } else { 0 }, stream, payload));
+    }
+    bytes
+}
+
+/// Frames are received many at once. Alone each takes two receives, for its beginning and its rest: 74 for these.
+#[test]
+fn a_large_upload_in_small_frames_takes_few_receives() {
+    const UPLOADS: u32 = 9;
+    // A chunk, one receive for each half mebibyte, and the answer, if all of it is there. How much is there depends on
+    // the system's buffers and on who runs when, so that the least of several uploads is only demanded to take half of
+    // what the frames take alone.
+    const MOST: f64 = 37.0;
+    let variants: Vec<_> = ALL.into_iter().filter(|variant| variant.io_cores == "1").collect();
+    each(&variants, |variant| {
+        let repository = repository(false);
+        let server = Server::start(variant, repository.path(), &["--allow-metrics=false", "--spin-us=0"]);
+        let shard = thread_called("shard-0", server.pid());
+        let mut peer = RawPeer::greet(server.grpc, &[]);
+        let mut send = |stream: u32| {
+            let bytes = upload(stream);
+            peer.send(&bytes);
+            let end = peer.expect(kind::HEADERS);
+            assert!(end.stream == stream && end.has(END_STREAM), "{end:?}");
+        };
+        // The memory of the tensor grows as it comes, until some lies ready.
+        (0..3).for_each(|upload| send(2 * upload + 1));
+        let mut counts = Vec::new();
+        for upload in 3..3 + UPLOADS {
+            let Some(strace) = Strace::attach(Scope::Thread(shard), &repository.path().join("trace.txt")) else {
+                return;
+            };
+            send(2 * upload + 1);
+            counts.push(Calls::counted(&strace.finish(), 1));
+        }
+        println!("{}: {counts:.0?}", variant.io_engine);
+        let least = counts.iter().map(|calls| calls.transfers).fold(f64::INFINITY, f64::min);
+        assert!((2.0..=MOST).contains(&least), "{}: {counts:.0?} for an upload, at most {MOST}", variant.io_engine);
+        drop(peer);
+        server.stop();
     });
 }

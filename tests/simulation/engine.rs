@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use nereid_memory::{BlockMut, Key, Slice};
+use nereid_memory::{BlockMut, Key, Scatter, Slice};
 use nereid_shard::engine::{
     CHUNK_BYTES, EVENTS_PER_TURN, Engine, Event, Park, ReceiveChunks, Received, Refused, Waited, Waker,
 };
@@ -40,6 +40,7 @@ pub struct EngineState {
 enum Receive {
     Chunk,
     Direct { block: BlockMut, at: usize, len: usize },
+    Scattered(Box<Scatter>),
 }
 
 struct Send {
@@ -180,6 +181,12 @@ impl Simulated {
                     let n = portion(link.up.len().min(len));
                     link.up.drain(..n).zip(&mut block[at..at + n]).for_each(|(from, to)| *to = from);
                     Received::Direct { block, at, len: n }
+                }
+                Receive::Scattered(mut scatter) => {
+                    let n = portion(link.up.len().min(scatter.capacity()));
+                    let bytes: Vec<u8> = link.up.drain(..n).collect();
+                    let len = scatter.fill(&bytes);
+                    Received::Scattered { scatter, len }
                 }
             }
         } else if link.up_ended {
@@ -380,6 +387,20 @@ impl Engine for Simulated {
         socket.receive = Some(Receive::Direct { block, at, len });
         self.touch(key);
         self.network.borrow_mut().faults.count("direct receive");
+        Ok(())
+    }
+
+    fn receive_scattered(&mut self, key: Key, scatter: Box<Scatter>) -> Result<(), Refused> {
+        let socket = self.socket(key)?;
+        if socket.receive.is_some() || socket.held_receive {
+            return Err(Refused::Busy);
+        }
+        if scatter.capacity() == 0 {
+            return Err(Refused::Window);
+        }
+        socket.receive = Some(Receive::Scattered(scatter));
+        self.touch(key);
+        self.network.borrow_mut().faults.count("scattered receive");
         Ok(())
     }
 

@@ -22,6 +22,7 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Server(Mutant::ChargeKept),
     Mistake::Server(Mutant::AnswersSwapped),
     Mistake::Server(Mutant::DirectMisplaced),
+    Mistake::Server(Mutant::ScatterMisplaced),
     Mistake::Server(Mutant::CallsKept),
     Mistake::Server(Mutant::DeadlineForgotten),
     Mistake::Server(Mutant::DeadlineKept),

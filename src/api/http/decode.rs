@@ -18,11 +18,12 @@ pub fn decode(
     mut decoder: Box<dyn Decode>,
     replies: &mut Replies,
 ) {
-    let mut long_steps = 0;
+    let (mut long_steps, mut short_steps) = (0, 0);
     let dialect = decoder.dialect();
-    for _ in 0..STEPS_AT_ONCE {
+    while short_steps < STEPS_AT_ONCE {
         match decoder.step(&context.pool, &context.facts.regions) {
-            Ok(Progress::More { is_long }) => {
+            Ok(Progress::More { is_long, steps }) => {
+                short_steps += steps.max(1);
                 long_steps += usize::from(is_long);
                 if long_steps == LONG_STEPS_AT_ONCE {
                     break;

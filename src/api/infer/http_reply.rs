@@ -24,6 +24,10 @@ use nereid_scheduler::ServedModel;
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
+/// Elements that take as long as the description of an output.
+const DESCRIBED: usize = 32;
+/// Bytes of descriptions that are collected before they are put behind each other.
+const TEXT_BYTES: usize = 8 * 1024;
 
 /// Outputs of a plain answer.
 const PLAIN_OUTPUTS_MAX: usize = 64;
@@ -131,6 +135,8 @@ pub struct Encoder {
     response: Response,
     form: Rc<AnswerForm>,
     json: Gather,
+    /// JSON that belongs behind `json`: a description is some dozen pieces, which are cheaper to put here.
+    text: Vec<u8>,
     tail: Gather,
     /// Outputs written.
     done: usize,
@@ -146,12 +152,13 @@ impl Encoder {
         form: Rc<AnswerForm>,
         pool: &Pool,
     ) -> Result<Encoder, Status> {
-        let mut encoder =
-            Encoder { response, form, json: Gather::new(), tail: Gather::new(), done: 0, array: None, finished: false };
+        let (json, text, tail) = (Gather::new(), Vec::new(), Gather::new());
+        let mut encoder = Encoder { response, form, json, text, tail, done: 0, array: None, finished: false };
         encoder.write_head(model, pool)?;
         Ok(encoder)
     }
 
+    /// Straight to where it stays: parameters may be as long as a model makes them.
     fn write_head(&mut self, model: &Arc<ServedModel>, pool: &Pool) -> Result<(), Status> {
         let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
         writer.begin_object();
@@ -181,6 +188,19 @@ impl Encoder {
     /// Writes a bounded part; true when the answer is complete.
     pub fn step(&mut self, pool: &Pool) -> Result<bool, Status> {
         pool.check()?;
+        let is_complete = self.write_part(pool)?;
+        self.put_text(pool);
+        Ok(is_complete)
+    }
+
+    fn put_text(&mut self, pool: &Pool) {
+        self.json.put(pool, &self.text);
+        self.text.clear();
+        // The name of an output may be of any length.
+        self.text.shrink_to(2 * TEXT_BYTES);
+    }
+
+    fn write_part(&mut self, pool: &Pool) -> Result<bool, Status> {
         let mut budget = STEP;
         while budget > 0 {
             if let Some((array, data)) = &mut self.array {
@@ -191,31 +211,34 @@ impl Encoder {
                 }
                 budget = budget.saturating_sub(1 + data.len() / 8);
                 self.array = None;
-                self.json.put(pool, b"}");
+                self.text.push(b'}');
                 self.done += 1;
                 continue;
             }
             if self.done == self.response.outputs.len() {
                 if !self.finished {
                     self.finished = true;
-                    self.json.put(pool, b"]}");
+                    self.text.extend_from_slice(b"]}");
                 }
                 return Ok(true);
             }
             self.begin_output(pool)?;
-            budget -= 1;
+            budget = budget.saturating_sub(DESCRIBED);
         }
         Ok(false)
     }
 
     /// Writes everything of the next output but its elements.
     fn begin_output(&mut self, pool: &Pool) -> Result<(), Status> {
-        let Some(output) = self.response.outputs.get(self.done) else { return Ok(()) };
+        if self.text.len() >= TEXT_BYTES {
+            self.put_text(pool);
+        }
+        let Some(output) = self.response.outputs.get_mut(self.done) else { return Ok(()) };
         let (binary, _) = self.form.of(self.done, &output.name);
         if self.done > 0 {
-            self.json.put(pool, b",");
+            self.text.push(b',');
         }
-        let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
+        let mut writer = Writer::new(&mut self.text);
         writer.begin_object();
         describe(&mut writer, output);
         if self.form.is_shared(self.done, &output.name) {
@@ -230,8 +253,8 @@ impl Encoder {
             writer.uint(output.byte_size() as u64);
             writer.end_object();
             writer.end_object();
-            for piece in &output.data {
-                self.tail.push(pool, piece.clone());
+            for piece in output.data.drain(..) {
+                self.tail.push(pool, piece);
             }
             self.done += 1;
             return Ok(());
@@ -239,6 +262,8 @@ impl Encoder {
         let array = array_of(output)?;
         writer.key("data");
         self.array = Some((array, contiguous(output, pool)?));
+        // The elements go behind it.
+        self.put_text(pool);
         Ok(())
     }
 

@@ -41,6 +41,10 @@ pub(in crate::api) const TEXT_BYTES_MAX: usize = nereid_protocol::grpc::TEXT_BYT
 /// Arrays of numbers that one step begins with.
 const OPENED_AT_ONCE: usize = 4;
 
+/// Inputs that one step reads whose data is there already, and outputs.
+const INPUTS_AT_ONCE: usize = 4;
+const OUTPUTS_AT_ONCE: usize = 8;
+
 /// A request being decoded.
 pub struct Decoder {
     pub model: Arc<ServedModel>,
@@ -52,8 +56,9 @@ pub struct Decoder {
     /// Where the binary tail begins.
     tail: usize,
     stage: Stage,
-    /// The inputs that are still to be read.
+    /// The inputs that are still to be read, then the outputs.
     rest: Paused,
+    /// Those of them that were.
     named: NamedTensors,
     /// Of short tensors that are copied to where they are aligned.
     portions: Portions,
@@ -85,6 +90,10 @@ enum Stage {
         reader: Box<StringsReader>,
         block: BlockMut,
     },
+    /// Some of the outputs are read.
+    Outputs {
+        document: Box<Document>,
+    },
     /// The body is one string, which gets its length before it.
     RawString {
         length: u32,
@@ -102,6 +111,11 @@ enum Stage {
 
 pub(in crate::api) fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
     move |error| Status::internal(format!("Unable to parse '{member}': {error}"))
+}
+
+/// A member that has to be there.
+fn given<'d>(member: Option<Value<'d>>, name: &str) -> Result<Value<'d>, AccessError> {
+    member.ok_or_else(|| AccessError::NoMember(name.to_owned()))
 }
 
 fn text(value: Value<'_>) -> Result<Text, AccessError> {
@@ -163,7 +177,7 @@ impl Decoder {
 
     /// Does a bounded amount of work.
     pub fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status> {
-        let before = std::mem::discriminant(&self.stage);
+        let (before, done_before) = (std::mem::discriminant(&self.stage), self.tensors_done());
         // Text that the step read, where it reads elements.
         let mut read_bytes = 0;
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
@@ -178,7 +192,7 @@ impl Decoder {
                     }
                 }
             }
-            Stage::Inputs { document, done } => self.read_input(document, done, pool, regions)?,
+            Stage::Inputs { document, done } => self.read_inputs(document, done, pool, regions)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
                 let from = reader.position();
                 let done = reader
@@ -215,6 +229,7 @@ impl Decoder {
                     true => self.finish_data(document, index, block),
                 }
             }
+            Stage::Outputs { document } => self.read_outputs(document, regions)?,
             Stage::RawString { length } => {
                 // One piece, because a reader may expect the length indicator and its string together.
                 let head = length.to_le_bytes();
@@ -238,11 +253,12 @@ impl Decoder {
             }
             Stage::Done => Stage::Done,
         };
-        // What stays in its stage has used its step up, except for the walk from input to input.
-        let stays = std::mem::discriminant(&self.stage) == before && !matches!(self.stage, Stage::Inputs { .. });
+        // What stays in its stage has used its step up, except for the walk from input to input, or output to output.
+        let walks = matches!(self.stage, Stage::Inputs { .. } | Stage::Outputs { .. });
+        let stays = std::mem::discriminant(&self.stage) == before && !walks;
         let is_long = stays || read_bytes >= LONG_BYTES;
         if !matches!(self.stage, Stage::Done) {
-            return Ok(Progress::More { is_long });
+            return Ok(Progress::More { is_long, steps: (self.tensors_done() - done_before).max(1) });
         }
         std::mem::take(&mut self.forwarded).put(&mut self.request)?;
         Ok(Progress::Ready)
@@ -251,6 +267,11 @@ impl Decoder {
     /// The request, once a step has returned `Ready`.
     pub fn finish(self) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
         (self.model, self.request, self.form)
+    }
+
+    /// Inputs and outputs that were read, or begun. Each counts as a step: it may copy a portion, or map memory.
+    fn tensors_done(&self) -> usize {
+        self.request.inputs.len() + self.form.outputs.len()
     }
 
     /// Reads a portion of the JSON. The numbers of a tensor whose type and shape stand before them are read as they
@@ -366,6 +387,23 @@ impl Decoder {
         Ok(())
     }
 
+    /// Reads the inputs after the first `done`: a few of those whose data is there already, or one that takes steps of
+    /// its own. A request may have thousands of them.
+    fn read_inputs(
+        &mut self,
+        document: Box<Document>,
+        done: usize,
+        pool: &Pool,
+        regions: &SharedMemory,
+    ) -> Result<Stage, Status> {
+        let mut stage = self.read_input(document, done, pool, regions)?;
+        for _ in 1..INPUTS_AT_ONCE {
+            let Stage::Inputs { document, done } = stage else { break };
+            stage = self.read_input(document, done, pool, regions)?;
+        }
+        Ok(stage)
+    }
+
     /// Reads the input after the first `done`, or, behind the last one, the outputs.
     fn read_input(
         &mut self,
@@ -377,17 +415,15 @@ impl Decoder {
         let mut inputs = document.resume(self.rest);
         let next = inputs.next();
         self.rest = inputs.pause();
-        let Some(value) = next else {
-            self.read_outputs(&document, regions)?;
-            self.check_tail()?;
-            return Ok(Stage::Done);
-        };
+        let Some(value) = next else { return self.begin_outputs(document, regions) };
         // Whether there is one source of data is checked before anything else about the input.
-        let source = Source::of(value)?;
-        let name = value.member("name").and_then(text).map_err(parse_error("name"))?;
-        let datatype_name = value.member("datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
+        let [data, parameters, name, datatype, shape] =
+            value.find_each(["data", "parameters", "name", "datatype", "shape"]);
+        let source = Source::of(data, parameters)?;
+        let name = given(name, "name").and_then(text).map_err(parse_error("name"))?;
+        let datatype_name = given(datatype, "datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
         let datatype = DataType::from_name(&datatype_name);
-        let shape = read_shape(value.member("shape").map_err(parse_error("shape"))?, &name)?;
+        let shape = read_shape(given(shape, "shape").map_err(parse_error("shape"))?, &name)?;
         let Some(datatype) = datatype else {
             return Err(match source {
                 Source::Json(_) => Status::invalid(format!("invalid datatype for input {name}")),
@@ -500,45 +536,67 @@ impl Decoder {
         }
     }
 
-    fn read_outputs(&mut self, document: &Document, regions: &SharedMemory) -> Result<(), Status> {
-        let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
+    /// Reads the first outputs, if any are requested by name.
+    fn begin_outputs(&mut self, document: Box<Document>, regions: &SharedMemory) -> Result<Stage, Status> {
+        let Some(outputs) = document.root().find("outputs") else {
+            self.check_tail()?;
+            return Ok(Stage::Done);
+        };
         check_output_count(outputs.len(), &self.request, &self.model.spec)?;
-        let outputs = outputs.elements().map_err(parse_error("outputs"))?;
-        let mut named = NamedTensors::default();
-        for output in outputs {
-            let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
-            add_named_output(&mut self.request, name.clone(), &self.model.spec, &mut named)?;
-            let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
-            if let Some(parameters) = output.find("parameters") {
-                if let Some(count) = parameters.find("classification") {
-                    let count = count
-                        .as_u64()
-                        .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
-                    form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
-                }
-                let place = region_range(parameters)?;
-                if place.is_some() && form.class_count > 0 {
-                    let text = "Output can't set both 'shared_memory_region' and 'classification'";
+        self.rest = outputs.elements().map_err(parse_error("outputs"))?.pause();
+        self.named = NamedTensors::default();
+        let count = outputs.len().min(self.model.spec.outputs.len());
+        self.request.outputs.reserve(count);
+        self.form.outputs.reserve(count);
+        self.read_outputs(document, regions)
+    }
+
+    fn read_outputs(&mut self, document: Box<Document>, regions: &SharedMemory) -> Result<Stage, Status> {
+        let mut outputs = document.resume(self.rest);
+        for _ in 0..OUTPUTS_AT_ONCE {
+            let Some(output) = outputs.next() else {
+                self.check_tail()?;
+                return Ok(Stage::Done);
+            };
+            self.read_output(output, regions)?;
+        }
+        self.rest = outputs.pause();
+        Ok(Stage::Outputs { document })
+    }
+
+    fn read_output(&mut self, output: Value<'_>, regions: &SharedMemory) -> Result<(), Status> {
+        let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
+        add_named_output(&mut self.request, name.clone(), &self.model.spec, &mut self.named)?;
+        let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
+        if let Some(parameters) = output.find("parameters") {
+            if let Some(count) = parameters.find("classification") {
+                let count = count
+                    .as_u64()
+                    .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
+                form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
+            }
+            let place = region_range(parameters)?;
+            if place.is_some() && form.class_count > 0 {
+                let text = "Output can't set both 'shared_memory_region' and 'classification'";
+                return Err(Status::invalid(text));
+            }
+            if let Some(binary) = parameters.find("binary_data") {
+                form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
+            }
+            if self.form.manner == Manner::Events && (form.binary || place.is_some()) {
+                let what = if form.binary { "binary_data" } else { "shared_memory_region" };
+                return Err(not_in_events(&format!("'{what}' of output '{}'", form.name)));
+            }
+            if let Some(place) = place {
+                if form.binary {
+                    let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
                     return Err(Status::invalid(text));
                 }
-                if let Some(binary) = parameters.find("binary_data") {
-                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
-                }
-                if self.form.manner == Manner::Events && (form.binary || place.is_some()) {
-                    let what = if form.binary { "binary_data" } else { "shared_memory_region" };
-                    return Err(not_in_events(&format!("'{what}' of output '{}'", form.name)));
-                }
-                if let Some(place) = place {
-                    if form.binary {
-                        let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
-                        return Err(Status::invalid(text));
-                    }
-                    place.set_aside(form.name.clone(), regions, &mut self.request)?;
-                    form.is_shared = true;
-                }
+                place.set_aside(form.name.clone(), regions, &mut self.request)?;
+                form.is_shared = true;
             }
-            self.form.outputs.push(form);
         }
+        self.form.outputs.push(form);
         Ok(())
     }
 }
@@ -620,11 +678,14 @@ enum Source<'d> {
 }
 
 impl<'d> Source<'d> {
-    fn of(input: Value<'d>) -> Result<Source<'d>, Status> {
-        let data = input.find("data");
-        let parameters = input.find("parameters");
-        let binary = parameters.and_then(|parameters| parameters.find("binary_data_size"));
-        let shared = parameters.and_then(|parameters| parameters.find("shared_memory_region"));
+    /// Of an input with these members.
+    fn of(data: Option<Value<'d>>, parameters: Option<Value<'d>>) -> Result<Source<'d>, Status> {
+        let [binary, shared] = parameters
+            .map_or([None; 2], |parameters| parameters.find_each(["binary_data_size", "shared_memory_region"]));
+        // Nearly all of many have their data behind the JSON.
+        if let (None, Some(size), None) = (data, binary, shared) {
+            return Ok(Source::Binary(size.as_u64().map_err(parse_error("binary_data_size"))?));
+        }
         let rule = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
                     'shared_memory_region' in 'parameters'. But";
         let set = [

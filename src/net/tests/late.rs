@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use nereid_memory::{BlockMut, Key, Slice};
+use nereid_memory::{BlockMut, Key, Scatter, Slice};
 use nereid_shard::clock::{Clock, Manual};
 use nereid_shard::engine::{Engine, Event, Park, Refused, Waited, Waker};
 
@@ -27,6 +27,8 @@ pub struct Sends {
 #[derive(Debug, Default)]
 pub struct EngineState {
     pub sends: Cell<Sends>,
+    /// Receives of several frames that were started.
+    pub scattered: Cell<usize>,
     /// The last turn ended in a park that goes on until something happens.
     pub is_parked: Cell<bool>,
     /// Another thread has ended the park.
@@ -110,6 +112,11 @@ impl<E: Engine> Engine for Late<E> {
 
     fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused> {
         self.inner.receive_direct(key, block, at, len)
+    }
+
+    fn receive_scattered(&mut self, key: Key, scatter: Box<Scatter>) -> Result<(), Refused> {
+        self.state.scattered.update(|count| count + 1);
+        self.inner.receive_scattered(key, scatter)
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {

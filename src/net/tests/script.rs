@@ -17,6 +17,8 @@ use nereid_queue::Actor;
 pub struct Script {
     pub http: Vec<(CallKey, String)>,
     pub unary: Vec<CallKey>,
+    /// The raw contents of messages for inference.
+    pub tensors: Vec<Vec<u8>>,
     pub cancelled: Vec<Token>,
     /// What is left unsent of answers that are told in parts.
     pub unsent: Vec<(Token, usize)>,
@@ -81,6 +83,7 @@ impl GrpcService for Scripted {
         match headers.path() {
             Some(b"/panics") => std::panic::resume_unwind(Box::new(())),
             Some(b"/unary") => Ok(GrpcPlan::new(0, Mode::Collect)),
+            Some(b"/infer") => Ok(GrpcPlan::new(0, Mode::Infer)),
             _ => Err(GrpcStatus::new(Code::Unimplemented, "")),
         }
     }
@@ -89,11 +92,15 @@ impl GrpcService for Scripted {
         &mut self,
         call: CallKey,
         _: &GrpcPlan,
-        _message: Message,
+        message: Message,
         _: Arrived<()>,
         _: &mut Replies,
     ) -> Option<Token> {
-        self.script.borrow_mut().unary.push(call);
+        let mut script = self.script.borrow_mut();
+        if let Message::Infer(request) = message {
+            script.tensors.extend(request.raw.iter().map(|raw| raw.to_vec()));
+        }
+        script.unary.push(call);
         Some(Token(call.0))
     }
 

@@ -110,6 +110,8 @@ impl Driver {
                 connection.block = Some(block);
                 outcome
             }
+            // None is requested.
+            Received::Scattered { .. } => Ok(()),
             // The last frames of a ring may say why.
             Received::End => match connection.poll(now_ns, &mut self.outcomes) {
                 Ok(()) => Err("the server closed the connection".to_owned()),

@@ -4,18 +4,22 @@
 //! What follows from a head is kept for the next call with the same head. A message that is there as a whole is offered
 //! to the service before it is read, which is how the service recognises requests that come again.
 
+mod scattered;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::{
-    Code, Direct, DirectTicket, Encoding, Limits, MessageReader, Mode, Outline, PREFIX_BYTES, UnknownEncoding, is_grpc,
-    parse_timeout,
+    Code, Direct, Encoding, Limits, MessageReader, Mode, Outline, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout,
 };
 use crate::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
 use crate::service::{Arrived, CallKey, GrpcPlan, GrpcReply, GrpcStatus, Recurring, Replies, Service, Token};
 use crate::slow_peers::{Progress, SlowPeers};
 use nereid_memory::{BlockMut, CallLedger, Pool, RefusalReason};
+
+use scattered::{KeptInput, LentWindow};
+pub use scattered::{SCATTERED_BYTES_MAX, Window};
 
 /// Readers of one shard that are kept for later calls.
 const READERS_KEPT: usize = 256;
@@ -89,8 +93,10 @@ pub struct IntakeState {
     pub withheld: usize,
     /// How the last call was taken.
     route: Option<Route>,
-    /// A direct window that is with the engine, and its stream.
-    direct: Option<(StreamId, DirectTicket)>,
+    /// The window that is with the engine.
+    lent: Option<LentWindow>,
+    /// What a receive brought in other places than was expected.
+    kept: Option<KeptInput>,
     /// What the messages of the connection are charged to.
     pool: Pool,
 }
@@ -102,14 +108,14 @@ impl IntakeState {
 
     /// The same with a hash of its own for the numbers of calls.
     pub fn with_hash(pool: Pool, hash: IdHash) -> IntakeState {
-        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, direct: None, pool }
+        IntakeState { calls: OpenCalls::with_hasher(hash), withheld: 0, route: None, lent: None, kept: None, pool }
     }
 
     /// The memory of one tensor, if the next bytes of the stream belong there: block, offset, length.
-    pub fn take_direct(&mut self, id: StreamId) -> Option<(BlockMut, usize, usize)> {
+    fn take_direct(&mut self, id: StreamId) -> Option<(BlockMut, usize, usize)> {
         let call = self.calls.get_mut(&id)?;
         let (block, at, len, ticket) = call.reader.take_direct()?.into_parts();
-        self.direct = Some((id, ticket));
+        self.lent = Some(LentWindow { id, ticket, beside: None });
         Some((block, at, len))
     }
 
@@ -379,20 +385,14 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         block: BlockMut,
         n: usize,
     ) -> Result<(), http2::ConnectionError> {
-        let Some((id, ticket)) = self.state.direct.take() else { return Ok(()) };
+        let Some(LentWindow { id, ticket, .. }) = self.state.lent.take() else { return Ok(()) };
         if let Some(open) = self.state.calls.get_mut(&id) {
             open.arrived += n as u64;
             open.reader.direct_received(Direct::from_parts(block, ticket), n);
         }
         self.advance(id, &mut None, false);
         let outcome = connection.direct_received(n, self);
-        match self.state.calls.get_mut(&id) {
-            Some(open) if self.withholds => {
-                open.withheld += n;
-                self.state.withheld += n;
-            }
-            _ => connection.consumed(id, n),
-        }
+        self.give_credit(connection, id, n);
         outcome
     }
 }
@@ -426,6 +426,12 @@ impl<S: Service, E: Exchanges> http2::Handler for Intake<'_, S, E> {
             }
             let Some(open) = self.state.calls.get_mut(&id) else { return bytes.len() };
             match open.reader.feed(rest) {
+                // No path is known that brings bytes here while the transport has the memory that they belong to. The
+                // call ends then, because the reader would take none of them for ever.
+                Ok(0) if !open.reader.is_ready() => {
+                    self.fail(id, GrpcStatus::new(Code::Internal, "the rest of the request came in the wrong place"));
+                    return bytes.len();
+                }
                 // Nothing is taken while a message waits: it is handed over, and the reader goes on.
                 Ok(n) => rest = rest.get(n..).unwrap_or_default(),
                 Err(error) => {

@@ -20,6 +20,12 @@ pub(super) struct DataFrame {
     discarded: bool,
 }
 
+impl DataFrame {
+    pub(super) fn ends_stream(self) -> bool {
+        self.end_stream
+    }
+}
+
 impl Connection {
     /// If the input stands inside the body of an open stream: the stream and the bytes up to the end of its frame.
     /// Those may be received anywhere and reported by [`Connection::direct_received`] instead of passing through here.

@@ -5,6 +5,7 @@
 
 use super::data::DataFrame;
 use super::frame::{FrameHead, HEAD_LEN, flag, kind};
+use super::prediction::FrameRun;
 use super::{Connection, ConnectionError, Handler, PREFACE, Role};
 
 /// More settings than this in one frame have no use.
@@ -31,12 +32,13 @@ pub(super) struct Parser {
     partial: Vec<u8>,
     settings_seen: bool,
     frames: u64,
+    run: FrameRun,
 }
 
 impl Parser {
     pub(super) fn new(role: Role) -> Parser {
         let state = if role == Role::Server { ReceiveState::Preface } else { ReceiveState::Head };
-        Parser { state, partial: Vec::new(), settings_seen: false, frames: 0 }
+        Parser { state, partial: Vec::new(), settings_seen: false, frames: 0, run: FrameRun::new() }
     }
 
     /// See [`Connection::frames`].
@@ -50,6 +52,20 @@ impl Parser {
             ReceiveState::Data(frame) => Some(frame),
             _ => None,
         }
+    }
+
+    /// Bytes that have come of the next frame's head; `None` within a frame or the preface.
+    pub(super) fn partial_head(&self) -> Option<usize> {
+        matches!(self.state, ReceiveState::Head).then(|| self.partial.len()).filter(|came| *came < HEAD_LEN)
+    }
+
+    /// The last frames.
+    pub(super) fn run(&self) -> &FrameRun {
+        &self.run
+    }
+
+    pub(super) fn run_mut(&mut self) -> &mut FrameRun {
+        &mut self.run
     }
 
     /// Goes on inside a DATA frame, or behind it.
@@ -127,10 +143,12 @@ impl Connection {
         self.check_head(head)?;
         self.parser.frames += u64::from(head.kind != kind::CONTINUATION);
         if head.kind == kind::DATA {
+            self.parser.run.note(head);
             let frame = self.begin_data(head, handler)?;
             self.parser.set_data(frame);
             return Ok(taken);
         }
+        self.parser.run.interrupt();
         if head.kind > kind::CONTINUATION {
             self.spend_idle_frame()?;
             self.parser.state = if head.length == 0 { ReceiveState::Head } else { ReceiveState::Skip(head.length) };

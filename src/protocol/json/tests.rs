@@ -773,3 +773,21 @@ fn a_cursor_reads_what_is_plain() {
     }
     assert_eq!(Cursor::new(b",]").element(false), None, "an element stands behind a comma");
 }
+
+/// Members that are looked for together are those that are looked for one by one.
+#[test]
+fn members_are_found_together() {
+    let names = ["name", "data", "shape", "none"];
+    for text in [
+        r#"{"name":"a","shape":[1,[2]],"data":{"name":"inner"},"shape":2,"other":0}"#,
+        r#"{"n\u0061me":"escaped","name":"plain","dat":1,"datas":2}"#,
+        r#"{}"#,
+        r#"[{"name":1}]"#,
+        r#""name""#,
+    ] {
+        let document = Document::parse(Slice::copy_of(text.as_bytes())).unwrap();
+        let root = document.root();
+        let together = root.find_each(names).map(|value| value.map(Value::span));
+        assert_eq!(together, names.map(|name| root.find(name).map(Value::span)), "{text}");
+    }
+}

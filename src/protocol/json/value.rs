@@ -183,6 +183,21 @@ impl<'d> Value<'d> {
         self.members().ok()?.find_named(name.as_bytes())
     }
 
+    /// The first member of each of the names, by one walk instead of one for each.
+    pub fn find_each<const N: usize>(self, names: [&str; N]) -> [Option<Value<'d>>; N] {
+        let mut found = [None; N];
+        let Ok(mut members) = self.members() else { return found };
+        while let Some((key, value)) = members.next_node() {
+            let of_name = |(name, found): &(&str, &mut Option<Value<'d>>)| {
+                found.is_none() && members.is_named(&key, name.as_bytes())
+            };
+            if let Some((_, found)) = names.into_iter().zip(&mut found).find(of_name) {
+                *found = Some(value);
+            }
+        }
+        found
+    }
+
     /// The same of an object that is still being read, of which the nodes up to `end` are there.
     pub(super) fn find_before(self, name: &str, end: u32) -> Option<Value<'d>> {
         Members { document: self.document, next: self.index + 1, end }.find_named(name.as_bytes())
@@ -272,17 +287,20 @@ pub struct Members<'d> {
 impl<'d> Members<'d> {
     fn find_named(mut self, name: &[u8]) -> Option<Value<'d>> {
         while let Some((key, value)) = self.next_node() {
-            let same = match key.tag {
-                // Too long to be the name, whatever it is: it need not be read.
-                Tag::Key { escaped: true } if self.document.bytes(&key).len() / ESCAPE_BYTES_MAX > name.len() => false,
-                Tag::Key { escaped: true } => *decoded(self.document, &key, true) == *name,
-                _ => self.document.bytes(&key) == name,
-            };
-            if same {
+            if self.is_named(&key, name) {
                 return Some(value);
             }
         }
         None
+    }
+
+    fn is_named(&self, key: &Node, name: &[u8]) -> bool {
+        match key.tag {
+            // Too long to be the name, whatever it is: it need not be read.
+            Tag::Key { escaped: true } if self.document.bytes(key).len() / ESCAPE_BYTES_MAX > name.len() => false,
+            Tag::Key { escaped: true } => *decoded(self.document, key, true) == *name,
+            _ => self.document.bytes(key) == name,
+        }
     }
 
     fn next_node(&mut self) -> Option<(Node, Value<'d>)> {

@@ -8,6 +8,7 @@ mod alone;
 mod quiet;
 mod refused;
 mod rig;
+mod scattered;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -19,6 +20,7 @@ use super::*;
 use crate::clock::{Clock, Monotonic};
 use quiet::*;
 use rig::*;
+use scattered::*;
 
 macro_rules! contract {
     ($($test:ident)*) => {
@@ -52,6 +54,8 @@ contract! {
     closing_ends_what_is_in_flight
     a_dropped_engine_returns_all_memory
     direct_receives_land_in_their_window
+    scattered_receives_land_in_their_parts
+    a_scattered_receive_waits_for_its_bytes_and_for_its_close
     a_reset_is_an_error_and_no_signal
     either_side_may_close_half
     a_burst_of_connections_is_accepted
@@ -185,6 +189,11 @@ fn a_dropped_engine_returns_all_memory(make: Make) {
         let (block, large) = (rig.block(50_000), rig.slice(&bytes(more_than_fits() / 4, 0)));
         rig.engine.receive_direct(key, block, 10, 20).unwrap();
         rig.engine.send(key, vec![large]).unwrap();
+        peers.push(peer);
+    }
+    for _ in 0..5 {
+        let (key, peer) = rig.tcp_pair();
+        start_scattered(&mut rig, key);
         peers.push(peer);
     }
     rig.engine.listen(TcpListener::bind("127.0.0.1:0").unwrap().into(), 0).unwrap();
@@ -589,6 +598,7 @@ fn keys_are_never_confused(make: Make) {
                     let bytes = match &received {
                         Received::Chunk(chunk) => chunk.to_vec(),
                         Received::Direct { block, at, len } => block[*at..at + len].to_vec(),
+                        Received::Scattered { scatter, len } => scatter.copy(0, *len),
                         other => panic!("{other:?}"),
                     };
                     let (.., receiving) = open.iter_mut().find(|(of, ..)| *of == key).expect("an open connection");

@@ -15,12 +15,12 @@ use smallvec::SmallVec;
 use super::chunk::{CHUNK_BYTES, Chunks};
 use super::sending::Sending;
 use super::{
-    ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waited, Waker,
-    check_window, is_transient_accept_error, slot_mut, sys,
+    ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, ScatteredReceive,
+    Waited, Waker, check_window, is_transient_accept_error, slot_mut, sys,
 };
 use crate::clock::Clock;
 use nereid_memory::Key;
-use nereid_memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, Scatter, Slice};
 
 /// Connections that one listener may bring in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -248,6 +248,13 @@ impl Connection {
                     Err(error) => Err((error, Receive::Direct { block, at, len })),
                 }
             }
+            Receive::Scattered(mut receive) => match receive_parts(&self.fd, &mut receive) {
+                Ok(n) => {
+                    let capacity = receive.capacity();
+                    Ok((n, capacity, Received::Scattered { scatter: receive.into_scatter(), len: n }))
+                }
+                Err(error) => Err((error, Receive::Scattered(receive))),
+            },
         };
         let received = match outcome {
             Ok((0, ..)) => Received::End,
@@ -304,6 +311,16 @@ fn receive_some(fd: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+fn receive_parts(fd: &OwnedFd, receive: &mut ScatteredReceive) -> io::Result<usize> {
+    loop {
+        // SAFETY: the header and what it names belong to `receive`, which is borrowed for the call.
+        match unsafe { sys::receive_message(fd.as_fd(), receive.message()) } {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 impl Engine for Epoll {
     fn listen(&mut self, socket: OwnedFd, listener: usize) -> Result<(), Refused> {
         let slot = slot_mut(&mut self.listeners, listener, self.limits.listeners)?;
@@ -353,6 +370,10 @@ impl Engine for Epoll {
     fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused> {
         check_window(&block, at, len)?;
         self.start_receive(key, Receive::Direct { block, at, len })
+    }
+
+    fn receive_scattered(&mut self, key: Key, scatter: Box<Scatter>) -> Result<(), Refused> {
+        self.start_receive(key, Receive::Scattered(ScatteredReceive::new(scatter).ok_or(Refused::Window)?))
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {

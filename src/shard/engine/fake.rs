@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use super::{Engine, Event, Park, Received, Refused, Waited, Waker};
 use crate::clock::{Clock, Manual};
 use nereid_memory::Key;
-use nereid_memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, Scatter, Slice};
 
 /// Turns that an event is held back at most.
 const TURNS_LATE: u64 = 4;
@@ -125,6 +125,11 @@ impl<E: Engine> Engine for Fake<E> {
     fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused> {
         self.refuse_if(key, |event| matches!(event, Event::Received { .. }))?;
         self.inner.receive_direct(key, block, at, len)
+    }
+
+    fn receive_scattered(&mut self, key: Key, scatter: Box<Scatter>) -> Result<(), Refused> {
+        self.refuse_if(key, |event| matches!(event, Event::Received { .. }))?;
+        self.inner.receive_scattered(key, scatter)
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {

@@ -72,6 +72,15 @@ pub fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     check_size(unsafe { libc::recv(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) })
 }
 
+/// Scattered, without waiting.
+///
+/// # Safety
+/// The pieces that the header names can be written to until the call returns, and no reference to them is in use.
+pub unsafe fn receive_message(fd: BorrowedFd<'_>, message: *mut libc::msghdr) -> io::Result<usize> {
+    // SAFETY: the header points to as many pieces as it states, of which the kernel writes none beyond its length.
+    check_size(unsafe { libc::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) })
+}
+
 /// Gathered, without waiting and without SIGPIPE.
 ///
 /// # Safety

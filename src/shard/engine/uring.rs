@@ -1,9 +1,9 @@
 //! The engine on io_uring: one system call a turn for everything that starts and everything that has completed.
 //!
 //! Per connection there is at most one receive and one send in the ring. An ordinary receive names no memory: the
-//! kernel takes a chunk when bytes are there. A direct receive and a send own their memory until their completion, so a
-//! connection that closes stays in its place, without events, until its last operation has come back. `user_data` is
-//! the connection's key and the kind of operation, never a descriptor.
+//! kernel takes a chunk when bytes are there. A direct or scattered receive and a send own their memory until their
+//! completion, so a connection that closes stays in its place, without events, until its last operation has come back.
+//! `user_data` is the connection's key and the kind of operation, never a descriptor.
 //!
 //! A [quiet send](Engine::send_quietly) goes in with the call that waits, and has a completion only if it fails: so a
 //! shard with one client makes one system call for each of its requests. While one whose end is
@@ -24,13 +24,13 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::sending::Sending;
 use super::{
-    EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waited, Waker, check_window, slot_mut,
-    sys,
+    EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, ScatteredReceive, Waited, Waker,
+    check_window, slot_mut, sys,
 };
 use crate::clock::Clock;
 use accept::Listener;
 use nereid_memory::Key;
-use nereid_memory::{BlockMut, Slice};
+use nereid_memory::{BlockMut, Scatter, Slice};
 use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
@@ -210,9 +210,11 @@ impl Uring {
                 let window = block.get_mut(*at..at.saturating_add(*len)).unwrap_or_default();
                 opcode::Recv::new(fd, window.as_mut_ptr(), window.len().min(TRANSFER_MAX) as u32).build()
             }
+            Some(Receive::Scattered(receive)) => opcode::RecvMsg::new(fd, receive.message()).build(),
         };
         connection.starved = false;
-        // SAFETY: a chunk is chosen by the kernel; a block stays in `connection.receive` until the completion.
+        // SAFETY: a chunk is chosen by the kernel; a block, and the box with a header and its pieces, stay in
+        // `connection.receive` until the completion.
         unsafe { self.push(entry.user_data(user_data(OperationKind::Receive, key.generation(), key.index()))) }
     }
 
@@ -361,6 +363,7 @@ impl Uring {
             (Ok(0), ..) => Received::End,
             (Ok(_), Receive::Chunk, Some(chunk)) => Received::Chunk(chunk),
             (Ok(len), Receive::Direct { block, at, .. }, _) => Received::Direct { block, at, len },
+            (Ok(len), Receive::Scattered(receive), _) => Received::Scattered { scatter: receive.into_scatter(), len },
             (Ok(_), Receive::Chunk, None) => Received::Failed(io::ErrorKind::InvalidData.into()),
             (Err(error), receive, _) => match error.raw_os_error() {
                 Some(libc::ENOBUFS) if matches!(receive, Receive::Chunk) => {
@@ -508,6 +511,10 @@ impl Engine for Uring {
     fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused> {
         check_window(&block, at, len)?;
         self.start_receive(key, Receive::Direct { block, at, len })
+    }
+
+    fn receive_scattered(&mut self, key: Key, scatter: Box<Scatter>) -> Result<(), Refused> {
+        self.start_receive(key, Receive::Scattered(ScatteredReceive::new(scatter).ok_or(Refused::Window)?))
     }
 
     fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {

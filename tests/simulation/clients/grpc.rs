@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use nereid_memory::Pool;
-use nereid_protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, SendError, StreamId};
+use nereid_protocol::http2::{
+    Config, Connection, ErrorCode, Handler, Headers, PREFACE, ResetCause, SendError, StreamId,
+};
 use nereid_wire::inference::infer_parameter::ParameterChoice;
 use nereid_wire::inference::model_infer_request::InferInputTensor;
 use nereid_wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
@@ -15,11 +17,15 @@ use crate::ledger::{self, Answer, DECOUPLED, SEQUENCE};
 use crate::models::KINDS;
 use crate::random::Random;
 
+const DATA: u8 = 0;
+const END_STREAM: u8 = 1;
 /// Bytes of a client's own memory.
 const POOL_BYTES: usize = 64 << 20;
 
 pub struct Grpc {
     connection: Connection,
+    /// Most payload bytes of a DATA frame, whatever the server takes.
+    frame_bytes_max: usize,
     calls: Calls,
     /// The stream that carries the requests of a streaming client.
     stream: Option<StreamId>,
@@ -48,16 +54,17 @@ struct Call {
 
 impl Grpc {
     pub fn new(is_streaming: bool, random: &mut Random) -> Grpc {
-        let config = match random.below(3) {
-            0 => Config {
-                stream_window: random.between(200, 3000) as u32,
-                connection_window: 70_000,
-                ..Config::default()
-            },
-            _ => Config::default(),
+        let (config, frame_bytes_max) = match random.below(3) {
+            0 => {
+                let stream_window = random.between(200, 3000) as u32;
+                (Config { stream_window, connection_window: 70_000, ..Config::default() }, 4096)
+            }
+            1 => (Config::default(), 16_384),
+            _ => (Config::default(), usize::MAX),
         };
         let connection = Connection::client(config, Pool::new(POOL_BYTES));
-        Grpc { connection, calls: Calls::default(), stream: None, is_streaming, sequence: None, sent: 0 }
+        let calls = Calls::default();
+        Grpc { connection, frame_bytes_max, calls, stream: None, is_streaming, sequence: None, sent: 0 }
     }
 
     pub fn is_going_away(&self) -> bool {
@@ -204,9 +211,9 @@ impl Grpc {
     }
 
     pub fn take_output(&mut self, out: &mut Vec<u8>) {
-        let mut bytes = self.connection.output().to_vec();
+        let bytes = self.connection.output().to_vec();
         self.connection.output().clear();
-        out.append(&mut bytes);
+        cut_data(&bytes, self.frame_bytes_max, out);
     }
 }
 
@@ -366,6 +373,33 @@ fn framed(message: &[u8]) -> Vec<u8> {
 fn unframed(bytes: &[u8]) -> Option<&[u8]> {
     let head: [u8; 4] = bytes.get(1..5)?.try_into().ok()?;
     bytes.get(5..)?.get(..u32::from_be_bytes(head) as usize)
+}
+
+/// The same frames, but for DATA frames with more payload, which become several.
+fn cut_data(bytes: &[u8], payload_max: usize, out: &mut Vec<u8>) {
+    let mut rest = bytes;
+    if let Some(behind) = rest.strip_prefix(PREFACE) {
+        out.extend_from_slice(PREFACE);
+        rest = behind;
+    }
+    while let Some(([a, b, c, kind, flags, stream @ ..], behind)) = rest.split_first_chunk::<9>() {
+        let (payload, behind) = behind.split_at(u32::from_be_bytes([0, *a, *b, *c]) as usize);
+        rest = behind;
+        let most = if *kind == DATA { payload_max } else { usize::MAX };
+        let mut pieces = payload.chunks(most).peekable();
+        loop {
+            let piece = pieces.next().unwrap_or_default();
+            let is_last = pieces.peek().is_none();
+            out.extend_from_slice(&(piece.len() as u32).to_be_bytes()[1..]);
+            out.extend([*kind, if is_last { *flags } else { flags & !END_STREAM }]);
+            out.extend_from_slice(stream);
+            out.extend_from_slice(piece);
+            if is_last {
+                break;
+            }
+        }
+    }
+    assert!(rest.is_empty(), "half a frame");
 }
 
 fn values(response: &ModelInferResponse) -> Vec<i32> {

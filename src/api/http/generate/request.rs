@@ -320,7 +320,7 @@ impl Decode for Reader {
         self.stage = self.advance(stage, own.as_ref().unwrap_or(pool))?;
         // What stays in its stage has used its step up.
         let is_long = std::mem::discriminant(&self.stage) == before;
-        Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More { is_long } })
+        Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More { is_long, steps: 1 } })
     }
 
     fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {

@@ -152,6 +152,33 @@ fn plain_answers_are_those_that_are_written_in_steps() {
     assert!(plain > 900, "{plain}");
 }
 
+/// Answers that take several steps, with arrays between descriptions and more text than is collected at once, are those
+/// that are written in one go.
+#[test]
+fn many_outputs_are_written_in_steps_as_in_one_go() {
+    let (pool, model) = (Pool::new(1 << 24), model("m", 1));
+    for count in [1, 127, 128, 129, 500] {
+        for arrays_one_in in [1, 2, 50] {
+            let names: Vec<String> = (0..count).map(|at| format!("OUTPUT{at}")).collect();
+            let binary: Vec<(&str, bool, bool)> =
+                names.iter().enumerate().map(|(at, name)| (&**name, at % arrays_one_in != 0, false)).collect();
+            let form = form(false, &binary);
+            let mut response = Response::new(Text::from("id"));
+            response.parameters.push(Text::from("long"), Value::String(Text::from(&*"p".repeat(20_000))));
+            response.outputs.extend(names.iter().map(|name| output(name, DataType::Uint8, &[3], &[1, 2, 3])));
+            let mut expected = Vec::new();
+            put_id(&response.id, &mut expected);
+            let start = expected.len();
+            write_json(&response, &model, &form, &mut expected).unwrap();
+            // The object goes on behind the id.
+            expected.remove(start);
+            expected.extend([1u8, 2, 3].repeat(binary.iter().filter(|(_, is_binary, _)| *is_binary).count()));
+            let (_, body) = in_steps(response, &model, &form, &pool);
+            assert!(body == expected, "{count} outputs, of which one in {arrays_one_in} is an array");
+        }
+    }
+}
+
 #[test]
 fn what_needs_more_than_most_is_left_as_it_is() {
     let pool = Pool::new(1 << 24);

@@ -50,9 +50,16 @@ struct Rig {
 
 /// Of a model with inputs of these names.
 fn spec(inputs: &[String]) -> Arc<ModelSpec> {
-    let inputs = inputs.iter().map(|name| format!("input {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ -1 ] }} "));
-    let output = "output { name: \"O\" data_type: TYPE_FP32 dims: [ -1 ] }";
-    let text = format!("name: \"m\" backend: \"identity\" {}{output}", inputs.collect::<String>());
+    spec_of(inputs, &["O".to_owned()])
+}
+
+/// Of a model with inputs and outputs of these names.
+fn spec_of(inputs: &[String], outputs: &[String]) -> Arc<ModelSpec> {
+    let of = |kind: &str, names: &[String]| -> String {
+        let tensor = |name| format!("{kind} {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ -1 ] }} ");
+        names.iter().map(tensor).collect()
+    };
+    let text = format!("name: \"m\" backend: \"identity\" {}{}", of("input", inputs), of("output", outputs));
     let document = nereid_model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
     let mut config = nereid_model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
@@ -148,9 +155,9 @@ impl Rig {
 }
 
 /// A request may have thousands of short binary tensors, of which most do not lie where models are owed them: each
-/// takes one step, and their copies share blocks of the pool.
+/// counts as a step, and their copies share blocks of the pool.
 #[test]
-fn each_short_tensor_takes_one_step_and_a_part_of_a_block() {
+fn each_short_tensor_counts_as_one_step_and_takes_a_part_of_a_block() {
     for count in [320usize, 3200] {
         let rig = rig();
         let names: Vec<String> = (0..count).map(|at| format!("I{at}")).collect();
@@ -165,8 +172,9 @@ fn each_short_tensor_takes_one_step_and_a_part_of_a_block() {
             panic!("the decoder takes the request");
         };
         let mut steps = 1;
-        while matches!(decoder.step(&rig.pool, &rig.regions).unwrap(), Progress::More { .. }) {
-            steps += 1;
+        while let Progress::More { steps: taken, .. } = decoder.step(&rig.pool, &rig.regions).unwrap() {
+            assert!((1..=4).contains(&taken), "{taken} inputs in one go");
+            steps += taken;
         }
         // The JSON takes a step for a thousand tokens, of which an input has less than 32.
         assert!((count + 1..=count + count / 32 + 2).contains(&steps), "{steps} steps for {count}");
@@ -179,6 +187,81 @@ fn each_short_tensor_takes_one_step_and_a_part_of_a_block() {
         }
         request.withdraw();
     }
+}
+
+/// The JSON of a request with so many inputs, every third of which has its data there, and outputs, every other one of
+/// which is to be binary; and the bytes behind it. The output `bad` has a mistake.
+fn many(inputs: usize, outputs: usize, bad: Option<usize>) -> (Vec<u8>, Vec<u8>) {
+    let input = |at: usize| {
+        let data =
+            if at % 3 == 0 { format!("\"data\":[{at}]") } else { "\"parameters\":{\"binary_data_size\":4}".to_owned() };
+        format!("{{\"name\":\"I{at}\",\"datatype\":\"FP32\",\"shape\":[1],{data}}}")
+    };
+    let output = |at: usize| {
+        let binary = if bad == Some(at) { "7".to_owned() } else { (at % 2 == 0).to_string() };
+        format!("{{\"name\":\"O{at}\",\"parameters\":{{\"binary_data\":{binary}}}}}")
+    };
+    let list = |tensors: Vec<String>| tensors.join(",");
+    let (inputs_json, outputs_json) =
+        (list((0..inputs).map(input).collect()), list((0..outputs).map(output).collect()));
+    let text = format!("{{\"inputs\":[{inputs_json}],\"outputs\":[{outputs_json}]}}").into_bytes();
+    let tail = (0..inputs).filter(|at| at % 3 != 0).flat_map(|at| (at as f32).to_le_bytes()).collect();
+    (text, tail)
+}
+
+/// A decoder of what [`many`] makes.
+fn decoder_of_many(rig: &Rig, (inputs, outputs): (usize, usize), (text, tail): &(Vec<u8>, Vec<u8>)) -> Decoder {
+    let names = |prefix: &str, count: usize| (0..count).map(|at| format!("{prefix}{at}")).collect::<Vec<String>>();
+    let model = Arc::new(rig.model.with_spec(spec_of(&names("I", inputs), &names("O", outputs))));
+    match Decoder::new(model, request(), rig.body(text, tail), text.len(), INPUT_BYTES_MAX) {
+        Ok(decoder) => decoder,
+        Err((status, _)) => panic!("{status:?}"),
+    }
+}
+
+/// A step reads a few inputs or outputs: at the borders of steps none is lost, read twice, or moved.
+#[test]
+fn inputs_and_outputs_at_the_borders_of_steps_are_read_in_their_order() {
+    let rig = rig();
+    for inputs in [1, 3, 4, 5, 8, 9] {
+        for outputs in [1, 7, 8, 9, 16, 17] {
+            let mut decoder = decoder_of_many(&rig, (inputs, outputs), &many(inputs, outputs, None));
+            while !matches!(decoder.step(&rig.pool, &rig.regions).unwrap(), Progress::Ready) {}
+            let (_, request, form) = decoder.finish();
+            for (at, input) in request.inputs.iter().enumerate() {
+                let data: Vec<Vec<u8>> = input.data.iter().map(|piece| piece.to_vec()).collect();
+                assert_eq!(
+                    (input.name.to_string(), data),
+                    (format!("I{at}"), vec![(at as f32).to_le_bytes().to_vec()])
+                );
+            }
+            let forms: Vec<_> = form.outputs.iter().map(|form| (form.name.to_string(), form.binary)).collect();
+            let expected: Vec<_> = (0..outputs).map(|at| (format!("O{at}"), at % 2 == 0)).collect();
+            assert_eq!(forms, expected, "{inputs} inputs");
+            assert_eq!((request.inputs.len(), request.outputs.len()), (inputs, outputs));
+            request.withdraw();
+        }
+    }
+}
+
+/// What is wrong with an output is found in the same words in whatever step it is read.
+#[test]
+fn a_mistake_in_an_output_of_a_later_step_is_found() {
+    let rig = rig();
+    let errors = [0, 7, 8, 9, 16].map(|bad| {
+        let mut decoder = decoder_of_many(&rig, (5, 17), &many(5, 17, Some(bad)));
+        let error = loop {
+            match decoder.step(&rig.pool, &rig.regions) {
+                Ok(Progress::More { .. }) => {}
+                Ok(Progress::Ready) => panic!("output {bad} is taken"),
+                Err(error) => break format!("{error:?}"),
+            }
+        };
+        decoder.finish().1.withdraw();
+        error
+    });
+    assert!(errors[0].contains("binary_data"), "{}", errors[0]);
+    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
 }
 
 /// Requests as clients send them, with the bytes behind the JSON.

@@ -9,13 +9,15 @@ use nereid_memory::Slice;
 
 /// Takes requests with the id `known` without a message.
 #[derive(Default)]
-struct NotingService {
+pub(super) struct NotingService {
     /// All calls are streams, for which there is no room.
     streams: bool,
     planned: usize,
     offered: usize,
     messages: Vec<(CallKey, Option<usize>)>,
-    cancelled: Vec<Token>,
+    /// The raw contents of each message.
+    pub(super) contents: Vec<(CallKey, Vec<Vec<u8>>)>,
+    pub(super) cancelled: Vec<Token>,
 }
 
 impl HttpService for NotingService {
@@ -76,10 +78,13 @@ impl GrpcService for NotingService {
         &mut self,
         call: CallKey,
         _: &GrpcPlan,
-        _: Message,
+        message: Message,
         arrived: Arrived<usize>,
         _: &mut Replies,
     ) -> Option<Token> {
+        if let Message::Infer(request) = message {
+            self.contents.push((call, request.raw.iter().map(|raw| raw.to_vec()).collect()));
+        }
         self.messages.push((call, arrived.noted));
         Some(Token(call.0))
     }
@@ -104,7 +109,7 @@ impl Service for NotingService {
 }
 
 /// The work of each open call, by the number of its stream.
-struct Table {
+pub(super) struct Table {
     works: HashMap<u64, Option<Token>>,
     ledger: Rc<CallLedger>,
 }
@@ -132,22 +137,27 @@ impl Exchanges for &mut Table {
     }
 }
 
-struct Ends {
+pub(super) struct Ends {
     client: Connection,
-    server: Connection,
-    state: IntakeState,
-    service: NotingService,
+    pub(super) server: Connection,
+    pub(super) state: IntakeState,
+    pub(super) service: NotingService,
     replies: Replies,
     readers: ReaderPool,
     table: Table,
 }
 
 impl Ends {
-    fn new() -> Ends {
+    pub(super) fn new() -> Ends {
+        Ends::of(Config::default())
+    }
+
+    /// With a server that is configured so.
+    pub(super) fn of(config: Config) -> Ends {
         let pool = Pool::new(64 << 20);
         Ends {
             client: Connection::client(Config::default(), pool.clone()),
-            server: Connection::server(Config::default(), pool.clone()),
+            server: Connection::server(config, pool.clone()),
             state: IntakeState::new(pool),
             service: NotingService::default(),
             replies: Replies::default(),
@@ -171,6 +181,16 @@ impl Ends {
     fn run(&mut self) -> Vec<(StreamId, Refusal)> {
         let bytes = self.client.output().to_vec();
         self.client.output().clear();
+        self.with_intake(|server, intake| {
+            server.receive(&bytes, intake).unwrap();
+            std::mem::take(&mut intake.refused)
+        })
+    }
+
+    pub(super) fn with_intake<R>(
+        &mut self,
+        run: impl FnOnce(&mut Connection, &mut Intake<'_, NotingService, &mut Table>) -> R,
+    ) -> R {
         let mut intake = Intake {
             state: &mut self.state,
             service: &mut self.service,
@@ -181,8 +201,7 @@ impl Ends {
             withholds: false,
             is_overloaded: false,
         };
-        self.server.receive(&bytes, &mut intake).unwrap();
-        intake.refused
+        run(&mut self.server, &mut intake)
     }
 
     fn send(&mut self, stream: StreamId, message: &[u8], end_stream: bool) {
@@ -192,7 +211,7 @@ impl Ends {
         assert!(self.run().is_empty());
     }
 
-    fn ends(&mut self) -> Vec<(CallKey, Code)> {
+    pub(super) fn ends(&mut self) -> Vec<(CallKey, Code)> {
         let code = |(call, reply)| match reply {
             Reply::Grpc(GrpcReply::End(status)) => (call, status.code),
             other => panic!("{other:?}"),

@@ -193,12 +193,15 @@ fn each_short_tensor_counts_as_one_step_and_takes_a_part_of_a_block() {
 /// which is to be binary; and the bytes behind it. The output `bad` has a mistake.
 fn many(inputs: usize, outputs: usize, bad: Option<usize>) -> (Vec<u8>, Vec<u8>) {
     let input = |at: usize| {
-        let data =
-            if at % 3 == 0 { format!("\"data\":[{at}]") } else { "\"parameters\":{\"binary_data_size\":4}".to_owned() };
+        let data = if at.is_multiple_of(3) {
+            format!("\"data\":[{at}]")
+        } else {
+            "\"parameters\":{\"binary_data_size\":4}".to_owned()
+        };
         format!("{{\"name\":\"I{at}\",\"datatype\":\"FP32\",\"shape\":[1],{data}}}")
     };
     let output = |at: usize| {
-        let binary = if bad == Some(at) { "7".to_owned() } else { (at % 2 == 0).to_string() };
+        let binary = if bad == Some(at) { "7".to_owned() } else { at.is_multiple_of(2).to_string() };
         format!("{{\"name\":\"O{at}\",\"parameters\":{{\"binary_data\":{binary}}}}}")
     };
     let list = |tensors: Vec<String>| tensors.join(",");

@@ -38,7 +38,7 @@ const RECALL_PING: [u8; 8] = *b"nereid-!";
 pub(super) struct LentWindow {
     pub(super) id: StreamId,
     pub(super) ticket: DirectTicket,
-    #[expect(dead_code, reason = "dropped for its effect: a receive of many frames is over, and its heads are read")]
+    /// Given back when a receive of many frames is over, and its heads are read.
     pub(super) beside: Option<Charge>,
 }
 

@@ -1,7 +1,8 @@
 """Load clients that are not ours, for benches/side_by_side: wrk, h2load and Triton's perf_analyzer.
 
-Each asks the model for 16 FP32 there and back, as fast as it can, and its own report gives rate and latency. What the
-server used is read from /proc, and the requests that it executed from its statistics, before and behind the run.
+Each asks the model for 16 FP32 there and back (h2load also for an image), as fast as it can, and its own report gives
+rate and latency. What the server used is read from /proc, and the requests that it executed from its statistics, before
+and behind the run.
 """
 
 import csv
@@ -16,6 +17,8 @@ import struct
 import subprocess
 
 VALUES = struct.pack("<16f", *range(16))
+IMAGE_SHAPE = (1, 3, 224, 224)
+IMAGE_VALUES = bytes(4 * 3 * 224 * 224)
 # Of each of these clients.
 IN_FLIGHT_MAX = 64
 WRK = """wrk.method = "POST"
@@ -27,15 +30,20 @@ file:close()
 """
 
 
+def varint(number):
+    """A number as protobuf writes it."""
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+
+
 def field(number, content):
-    """A length-delimited field of protobuf, shorter than 128 bytes."""
-    return bytes([number << 3 | 2, len(content)]) + content
+    """A length-delimited field of protobuf."""
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
 
 
-def grpc_body(model):
+def grpc_body(model, shape=(16,), values=VALUES):
     """A framed ModelInferRequest."""
-    tensor = field(1, b"INPUT0") + field(2, b"FP32") + field(3, bytes([16]))
-    message = field(1, model.encode()) + field(5, tensor) + field(7, VALUES)
+    tensor = field(1, b"INPUT0") + field(2, b"FP32") + field(3, b"".join(map(varint, shape)))
+    message = field(1, model.encode()) + field(5, tensor) + field(7, values)
     return b"\0" + struct.pack(">I", len(message)) + message
 
 
@@ -66,7 +74,7 @@ def words_of(tool, server, model, directory, seconds, target):
                  "INPUT0:16", "--concurrency-range", "16", "-p", str(int(seconds * 1000 / 3)), "-r", "3", "-s", "999",
                  "-f", str(directory / "report.csv")]
         return words, {"LD_LIBRARY_PATH": str(pathlib.Path(program).parents[3])}
-    if not shutil.which(tool):
+    if not shutil.which(tool.partition("-")[0]):
         return None
     if tool == "wrk":
         content, length = http_body()
@@ -75,9 +83,10 @@ def words_of(tool, server, model, directory, seconds, target):
         script.write_text(WRK.format(length=length, body=body))
         return ["wrk", "-t", "1", "-c", "64", "-d", f"{max(round(seconds), 1)}s", "--latency", "-s", str(script),
                 f"http://{at}/v2/models/{model}/infer"], {}
-    body.write_bytes(grpc_body(model))
-    return ["h2load", "-t", "1", "-c", "4", "-m", "16", "-D", str(max(round(seconds), 1)), "-d", str(body), "-H",
-            "content-type: application/grpc", "-H", "te: trailers",
+    is_image = tool == "h2load-588k"
+    body.write_bytes(grpc_body(model, IMAGE_SHAPE, IMAGE_VALUES) if is_image else grpc_body(model))
+    return ["h2load", "-t", "1", "-c", "4", "-m", "1" if is_image else "16", "-D", str(max(round(seconds), 1)), "-d",
+            str(body), "-H", "content-type: application/grpc", "-H", "te: trailers",
             f"http://127.0.0.1:{server.grpc}/inference.GRPCInferenceService/ModelInfer"], {}
 
 
@@ -94,7 +103,7 @@ def parse_output(tool, output, directory):
         quantile = {name: in_us(value) for name, value in re.findall(r"^ +(50|99)% +(\S+)$", output, re.M)}
         rate = float(re.search(r"Requests/sec: +([\d.]+)", output)[1])
         return rate, quantile["50"], quantile["99"], int(bad[1]) if bad else 0
-    if tool == "h2load":
+    if tool.startswith("h2load"):
         failed, errored = re.search(r"(\d+) failed, (\d+) errored", output).groups()
         return float(re.search(r"([\d.]+) req/s", output)[1]), None, None, int(failed) + int(errored)
     with open(directory / "report.csv", newline="") as file:

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::BlockMut;
+use super::{BlockMut, Exhausted};
 
 /// Bytes of heads that one receive has room for: those of 64 frames of HTTP/2.
 const HEADS_BYTES: usize = 64 * 9;
@@ -107,9 +107,11 @@ impl Scatter {
         bytes.len() - rest.len()
     }
 
-    /// Of the first `received` bytes those behind the first `from`, in the order in which they came.
-    pub fn copy(&self, from: usize, received: usize) -> Vec<u8> {
-        let mut all = Vec::with_capacity(received.saturating_sub(from));
+    /// Of the first `received` bytes those behind the first `from`, in the order in which they came. Fails where the
+    /// system has no memory for them.
+    pub fn copy(&self, from: usize, received: usize) -> Result<Vec<u8>, Exhausted> {
+        let (mut all, len) = (Vec::new(), received.saturating_sub(from));
+        all.try_reserve_exact(len).map_err(|_| Exhausted::of_system(len))?;
         let mut at = 0;
         for part in self.parts() {
             let bytes = self.bytes(&part);
@@ -117,7 +119,7 @@ impl Scatter {
             all.extend_from_slice(bytes.get(first..end).unwrap_or_default());
             at += bytes.len();
         }
-        all
+        Ok(all)
     }
 
     pub fn into_block(self) -> BlockMut {
@@ -202,7 +204,7 @@ mod tests {
             let mut scatter = scatter(10, 9, WITHIN);
             assert_eq!(scatter.fill(&whole[..received]), received);
             for from in 0..=received {
-                assert_eq!(scatter.copy(from, received), &whole[from..received]);
+                assert_eq!(scatter.copy(from, received).unwrap(), &whole[from..received]);
             }
         }
     }

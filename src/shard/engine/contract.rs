@@ -598,7 +598,7 @@ fn keys_are_never_confused(make: Make) {
                     let bytes = match &received {
                         Received::Chunk(chunk) => chunk.to_vec(),
                         Received::Direct { block, at, len } => block[*at..at + len].to_vec(),
-                        Received::Scattered { scatter, len } => scatter.copy(0, *len),
+                        Received::Scattered { scatter, len } => scatter.copy(0, *len).unwrap(),
                         other => panic!("{other:?}"),
                     };
                     let (.., receiving) = open.iter_mut().find(|(of, ..)| *of == key).expect("an open connection");

@@ -7,9 +7,9 @@
 
 use super::{Exchanges, Intake, IntakeState};
 use crate::grpc::{Direct, DirectTicket};
-use crate::http2::{self, ConnectionError, StreamId};
+use crate::http2::{self, ConnectionError, ErrorCode, StreamId};
 use crate::service::Service;
-use nereid_memory::{BlockMut, Charge, Part, Scatter};
+use nereid_memory::{BlockMut, Charge, Exhausted, Part, Scatter};
 use nereid_mutants::{self as mutants, Mutant};
 
 /// Payload bytes of one receive of many frames: what a turn has time to copy, and a wrong guess to copy twice.
@@ -122,8 +122,7 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
         n: usize,
     ) -> Result<(), ConnectionError> {
         let Some(LentWindow { id, ticket, .. }) = self.state.lent.take() else {
-            self.keep(scatter.copy(0, n));
-            return Ok(());
+            return self.keep(connection, scatter.copy(0, n));
         };
         let mut parts = scatter.parts().peekable();
         let mut landing = Some((scatter, ticket));
@@ -166,24 +165,33 @@ impl<S: Service, E: Exchanges> Intake<'_, S, E> {
             return Ok(());
         }
         debug_assert!(landing.is_some(), "more was received than there is room for");
-        let rest = landing.as_ref().map(|(scatter, _)| scatter.copy(at, n)).unwrap_or_default();
+        let rest = landing.as_ref().map(|(scatter, _)| scatter.copy(at, n)).unwrap_or_else(|| Ok(Vec::new()));
         self.land(id, &mut landing, landed);
         // A call that was ended here meanwhile is not the peer's fault.
         if self.state.calls.contains_key(&id) {
             connection.note_prediction(false);
         }
-        self.keep(rest);
-        Ok(())
+        self.keep(connection, rest)
     }
 
-    fn keep(&mut self, bytes: Vec<u8>) {
+    /// Without the bytes nothing that follows can be read: the connection ends.
+    fn keep(
+        &mut self,
+        connection: &mut http2::Connection,
+        bytes: Result<Vec<u8>, Exhausted>,
+    ) -> Result<(), ConnectionError> {
+        let Ok(bytes) = bytes else {
+            connection.abort(ErrorCode::INTERNAL_ERROR, "no memory for what was received");
+            return Err(ConnectionError::Aborted(ErrorCode::INTERNAL_ERROR));
+        };
         if bytes.is_empty() {
-            return;
+            return Ok(());
         }
         // Without memory for them they are kept all the same: they were received, and are read within some thirty
         // turns, whatever the peer does.
         let charge = self.state.pool.hold(bytes.len()).ok();
         self.state.kept = Some(KeptInput { bytes, read: 0, _charge: charge });
+        Ok(())
     }
 
     /// Reads on in what was received and kept: no more than a turn has time for.
